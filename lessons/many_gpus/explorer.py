@@ -50,9 +50,9 @@ def _state(step: CardStep) -> str:
     how = f", {step.scheme}" if step.cards > 1 else ""
     buckets = " (with the buckets of DDP)" if step.scheme == DATA and step.cards > 1 else ""
     return (
-        f"{_cards(step)}{how}, {step.samples:,} samples a step: {format_seconds(step.seconds)}, "
-        f"{step.speed_up:.2f} times as many samples a second as one card. Peak of the fullest card "
-        f"{format_bytes(step.peak_bytes)}{buckets}, {fits}."
+        f"{_cards(step)}{how}, {step.batch:,} samples a card, {step.samples:,} a step: "
+        f"{format_seconds(step.seconds)}, {step.speed_up:.2f} times as many samples a second as one card. Peak of the "
+        f"fullest card {format_bytes(step.peak_bytes)}{buckets}, {fits}."
     )
 
 

@@ -14,18 +14,17 @@
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. tell from how often a weight is used whether averaging its gradient can hide behind the backward pass;
+# 1. tell from how often a weight is used whether averaging its gradient can hide, and when several cards lose to one;
 # 2. average gradients of unequal parts so that the update is the whole batch's;
 # 3. count what each card keeps under ZeRO and FSDP;
 # 4. choose between splitting the samples and splitting the units of a layer;
 # 5. say what a training script needs for several cards, and whether it is still the same training.
 #
-# About 115 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
-# needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
+# About 115 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No
+# GPU is needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
 
 # %% slide="skip" folded=true
 import inspect
-import math
 from dataclasses import replace
 
 import pandas as pd
@@ -90,9 +89,10 @@ def endless(link):
 # *Data parallelism*: each card has a copy of the network and its own samples.
 
 # %% [markdown] slide="notes"
-# After the backward pass the gradients are averaged over the cards, and every card makes the same update. How many times
-# as many samples a second they train on as one card alone is the *speed-up*. Here are four GTX Titans of 2013 in one
-# machine. Each computes 3.15 TFLOP/s and has 128 samples. PCIe 2.0 joins them; we assume 6 GB/s from each card to the next.
+# After the backward pass the gradients are averaged over the cards, and every card makes the same update. How many
+# times as many samples a second they train on as one card alone is the *speed-up*. Here are four GTX Titans of 2013 in
+# one machine. Each computes 3.15 TFLOP/s and has 128 samples. PCIe 2.0 joins them; we assume 6 GB/s from each card to
+# the next.
 
 # %%
 guess = predict(
@@ -109,9 +109,9 @@ guess
 # back to each, its link would carry them all.
 
 # %% [markdown] slide="notes"
-# Instead the cards form a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its neighbour. It
-# takes *p* − 1 steps until every sum is complete, and *p* − 1 more until every card has every sum. This is a *ring
-# all-reduce*. A card sends
+# Instead the cards form a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its
+# neighbour. It takes *p* − 1 steps until every sum is complete, and *p* − 1 more until every card has every sum. This
+# is a *ring all-reduce*. A card sends
 #
 # **2 · (*p* − 1) / *p***
 #
@@ -123,13 +123,31 @@ ring_steps(
     title="Six steps of a quarter each: every card sends 1.5 times the gradient",
 )
 
+# %% [markdown] slide="notes"
+# In our model a ring's bytes travel at three quarters of the link's rate on paper, and each step takes another 2.8 µs
+# (see *Further*). *PCIe* joins cards to their machine, *NVLink* NVIDIA's cards to one another, *Ethernet* and
+# *InfiniBand* machines. A hollow circle marks a rate that others measured:
+
+# %% slide="subslide" folded=true
+between = {
+    "network between machines": ["Ethernet 10 Gbit/s", "InfiniBand QDR", "InfiniBand NDR"],
+    "PCIe": ["PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x16"],
+    "NVLink": ["NVLink 2", "NVLink 3", "NVLink 4", "NVLink 5"],
+}
+drawn = {head: [hardware.link(name) for name in names] for head, names in between.items()}
+drawn["a card's own memory"] = [hardware.device(name) for name in ("V100", "H100 SXM")]
+pcie, nvlink, h100 = drawn["PCIe"][-1], drawn["NVLink"][-2], drawn["a card's own memory"][-1]
+link_rates(
+    drawn,
+    title=f"NVLink 4 carries {nvlink.bytes_per_s / pcie.bytes_per_s:.0f} times what PCIe 5 "
+    f"does, and an H100's own memory {h100.reached_bytes_per_s() / nvlink.bytes_per_s:.0f} "
+    "times as much again",
+)
+
 # %% [markdown] slide="skip"
-# In our model a ring's bytes travel at three quarters of the link's rate on paper, and each step takes another 2.8 µs.
-# (*Further*, at the end, compares that with a published measurement.)
-#
 # Now the dense net. Its 52,136,032 gradients of 4 bytes go over the link 1.5 times. The computation is 2 operations a
-# weight and sample forward and twice that backward (less for the first layer, whose input needs no gradient). The update
-# with momentum reads or writes five numbers a weight.
+# weight and sample forward and twice that backward (less for the first layer, whose input needs no gradient). The
+# update with momentum reads or writes five numbers a weight.
 
 # %%
 gradient_bytes = 4 * 52_136_032
@@ -148,8 +166,7 @@ print(f"forward, backward and update: {format_seconds(computing)}")
 # the backward pass goes on.
 
 # %% [markdown] slide="notes"
-# One thing is left out: on a real card the exchange takes some of the processors and of the memory bandwidth, and slows the
-# backward pass down. Here it costs the computation nothing.
+# (On a real card the exchange also slows the backward pass down. Here it costs the computation nothing.)
 
 # %%
 dense = on_cards(steps["52 M dense net"].at(128), "GTX Titan", PCIE_2, 4)
@@ -194,14 +211,22 @@ card_lanes(
 #
 # A dense weight is used once for each sample, a convolution's at each position of the map. Its gradient is sent once.
 #
-# **Averaging has time to hide if a weight is used, on average, at least 2 · (p − 1)/p · R/L times in a step**
+# | a weight is used in a step, on average | by arithmetic alone |
+# |---|---|
+# | at least *n* = 2 · (*p* − 1)/*p* · R/L times | **averaging has time to hide** |
+# | less than *n* / (1.5 *p* − 0.5) times | ***p* cards are slower than one** |
 
 # %% [markdown] slide="notes"
-# The derivation: in the backward pass each use of a weight takes 4 operations, at R operations a second. The gradient of
-# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L, where R
-# is that of 16 bits.) It is the R/L of lesson 09, with another link in it. The first layer's input needs no gradient, so
-# its weights take 2 operations and need twice the uses. All this supposes a backward pass of nothing but arithmetic at R.
-# Where it takes longer, fewer uses are enough.
+# The first row: in the backward pass each use of a weight takes 4 operations, at R operations a second. The gradient
+# of the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L,
+# where R is that of 16 bits.) It is the R/L of lesson 09, with another link in it.
+#
+# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and for *p* steps
+# *p* times as long. In that time the *p* cards have to finish one step: 0.5, and then the exchange. So they lose if the
+# exchange takes longer than 1.5 *p* − 0.5. For four cards that is 5.5.
+#
+# The first layer's weights take 2 operations, as its input needs no gradient, and need twice the uses. All this
+# supposes passes of nothing but arithmetic at R, and no update. Where a pass takes longer, fewer uses are enough.
 
 # %% slide="skip" folded=true
 def uses(ledger):
@@ -226,17 +251,17 @@ print(f"used {uses(ledger):,.0f} times; needed {needed(device, link, cards):,.0f
 print(f"{cards} cards: {on_cards(ledger, device, link, cards).speed_up:.2f} times as fast")
 
 # %% [markdown] slide="notes"
-# Five networks, four batch sizes and three links, sixty runs of the model on four V100s. Does this one number tell which
-# of them lose?
+# Five networks, four batch sizes and three links, sixty runs of the model on four V100s. Does this one number tell in
+# which of them four cards are slower than one? One colour is one network.
 
 # %% slide="slide" folded=true
-spots, shares = [], []
+spots, gains, lose = [], {}, 1 / (1.5 * 4 - 0.5)
 named = {  # one point of each network
-    "AlexNet": (32, PCIE_3),
-    "VGG-16": (8, PCIE_3),
+    "AlexNet": (8, PCIE_3),
+    "VGG-16": (8, NVLINK),
     "GoogLeNet": (128, "Ethernet 10 Gbit/s"),
-    "ResNet-50": (32, "Ethernet 10 Gbit/s"),
-    "52 M dense net": (512, NVLINK),
+    "ResNet-50": (512, NVLINK),
+    "52 M dense net": (8, NVLINK),
 }
 colours = [*SERIES_COLOURS, "#777777"][: len(steps)]
 for (name, step), colour in zip(steps.items(), colours, strict=True):
@@ -245,26 +270,40 @@ for (name, step), colour in zip(steps.items(), colours, strict=True):
         alone = predict_step(ledger, "V100")
         for link in ("Ethernet 10 Gbit/s", PCIE_3, NVLINK):
             ratio = uses(ledger) / needed("V100", link, 4)
-            share = on_cards(ledger, "V100", link, 4, alone=alone).speed_up / 4
-            shares.append((ratio, share))
-            label = f"{name}, {batch} a card, {link}" if named[name] == (batch, link) else ""
-            spots.append(Spot(label, ratio, 100 * share, colour))
-twice = min(share for ratio, share in shares if ratio >= 2)
-half = max(share for ratio, share in shares if ratio <= 0.5)
+            gain = on_cards(ledger, "V100", link, 4, alone=alone).speed_up
+            gains[f"{name}, {batch} a card, {link}"] = ratio, gain
+            label = name if named[name] == (batch, link) else ""
+            spots.append(Spot(label, ratio, 25 * gain, colour))
+twice = min(gain for ratio, gain in gains.values() if ratio >= 2) / 4
+left = [what for what, (ratio, _) in gains.items() if ratio < lose]
+slower = [what for what, (_, gain) in gains.items() if gain < 1]
 plane(
     Axis("times a weight is used / times needed", log=True),
     Axis("% of a speed-up of 4", low=0, high=105),
     [],
     spots,
-    title=f"Used twice as often as needed: at least {int(100 * twice)} % of a speed-up of 4; "
-    f"half as often: at most {math.ceil(100 * half)} %",
-    marks={"enough": 1.0},
+    title=f"Below {lose:.2f}, {len({*left} & {*slower})} of {len(left)} runs are slower than "
+    f"one card; from 2 on, all have at least {int(100 * twice)} %",
+    limits={"one card": 25},
+    marks={"break-even": lose, "enough": 1.0},
 )
 
+# %% folded=true
+rest = {*slower} - {*left}
+print(f"right of break-even, slower than one card: {len(rest)} of {len(gains) - len(left)}")
+for what in {*left} - {*slower}:
+    print(f"left of it and no slower: {what}, {gains[what][1]:.2f} times as fast")
+swift = replace(hardware.device("V100"), bandwidth_gb_s=1e9)
+quick = on_cards(steps["52 M dense net"].at(8), swift, NVLINK, 4).speed_up
+print(f"the same with an infinitely fast memory on each card: {quick:.2f} times as fast")
+ratio = uses(steps["52 M dense net"].at(128)) / needed("GTX Titan", PCIE_2, 4)
+print(f"the dense net of the first guess: used {ratio:.2f} times as often as needed")
+
 # %% [markdown] slide="notes"
-# Yes, away from the line. Left of it averaging may still hide, where the backward pass is more than arithmetic. Right of it
-# a gradient that is ready last still has no backward pass left to hide behind. Twice the batch is twice the uses. The
-# number of weights is not in the rule at all.
+# So data parallelism loses left of *break-even*, but for a step that mostly waits for its own card's memory. Between
+# the lines four cards gain something. Right of *enough* something is still lost: the gradient that is ready last, at
+# least, has no backward pass left to hide behind. Twice the batch is twice the uses; the number of weights is not in
+# the rule.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -304,7 +343,7 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# The exchange takes longer than the backward pass lasts. What would the rule have said?
+# Sending takes longer than the whole backward pass. Would the rule have told us?
 
 # %% folded=true
 asked = needed(h100.name, pcie_5.name, 8, "bfloat16") / uses(one)
@@ -321,9 +360,8 @@ for what, card in (
     print(f"backward pass, {what}: {took}")
 
 # %% [markdown] slide="notes"
-# Far too pessimistic. More than half of this backward pass is not arithmetic: kernels wait for the card's own memory, and
-# each has to be launched. (Our model adds every launch. Real launches run ahead of the kernels, so some of that time may
-# vanish.) Such a pass gives the link more time to hide in. So the rule is on the safe side here:
+# Yes, but it is too pessimistic here. More than half of this backward pass is not arithmetic: kernels wait for the
+# card's own memory, and each has to be launched. That gives the link more time to hide in.
 
 # %% folded=true
 rows, waits = [], {}
@@ -347,38 +385,22 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="notes"
-# An asterisk marks where the rule says that averaging has time to hide. We assume a network adapter for each card. More
-# tokens a card can replace a faster link, if they fit in memory: PCIe 5.0 does well from 8,192 tokens on. Over 10 Gbit/s
-# even 16,384 are too few. Why is PCIe 5.0 not at 8 then?
+# An asterisk marks where the rule says that averaging has time to hide. We assume a network adapter for each card.
+# (Our model adds every launch. Real launches run ahead of the kernels, so some of that time may vanish.) More tokens a
+# card can replace a faster link, if they fit in memory: PCIe 5.0 does well from 8,192 tokens on. Over 10 Gbit/s even
+# 16,384 are too few. Why is PCIe 5.0 not at 8 then?
 
 # %% folded=true
 for tokens, seconds in waits.items():
     print(f"PCIe 5.0, {tokens}: the card waits {format_seconds(seconds)}")
 layer, weights = max(one.tape.layer_parameters.items(), key=lambda item: item[1])
 sent = ring_bytes(2 * weights, 8) / pcie_5.bytes_per_s
-print(f"{layer}: {weights / 1e6:.0f} million weights, {format_seconds(sent)} on PCIe 5.0")
+print(f"{layer}: {weights / 1e6:.0f} million weights,", end=" ")
+print(f"{format_seconds(sent)} of the last {format_seconds(seconds)}")
 
 # %% [markdown] slide="notes"
-# From 8,192 tokens on, what is waited for no longer shrinks. It is the last bucket: the embedding is the first layer and the
-# largest, its gradient is ready last, and no backward pass is left to hide it.
-#
-# Here are the links; a ring is a rate that others measured:
-
-# %% slide="subslide" folded=true
-between = {
-    "network between machines": ["Ethernet 10 Gbit/s", "InfiniBand QDR", "InfiniBand NDR"],
-    "PCIe": ["PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x16"],
-    "NVLink": ["NVLink 2", "NVLink 3", "NVLink 4", "NVLink 5"],
-}
-drawn = {head: [hardware.link(name) for name in names] for head, names in between.items()}
-drawn["a card's own memory"] = [hardware.device(name) for name in ("V100", "H100 SXM")]
-pcie, nvlink, h100 = drawn["PCIe"][-1], drawn["NVLink"][-2], drawn["a card's own memory"][-1]
-link_rates(
-    drawn,
-    title=f"NVLink 4 carries {nvlink.bytes_per_s / pcie.bytes_per_s:.0f} times what PCIe 5 "
-    f"does, and an H100's own memory {h100.reached_bytes_per_s() / nvlink.bytes_per_s:.0f} "
-    "times as much again",
-)
+# From 8,192 tokens on the wait no longer shrinks. It is the last bucket: the embedding, which serves as the output
+# layer too, is the first layer and the largest. Its gradient is ready last, and no backward pass is left to hide it.
 
 # %% [markdown] slide="slide"
 # ## Is it still the same training?
@@ -437,15 +459,15 @@ print(f"weighted by samples, by a share of {off(uneven['weighed']):.0e}: roundin
 #   whole, as lesson 07 showed for micro-batches. `torch.nn.SyncBatchNorm` exchanges the sums, once forward and once backward
 #   in each such layer.
 # - **The global batch grows** with the cards, and there are fewer updates in an epoch. Goyal and others (*Accurate, large
-#   minibatch SGD*, 2017) multiply the learning rate by the number of cards and begin with a warm-up; for ResNet-50 that
-#   held up to 8,192 images.
+#   minibatch SGD*, 2017) multiply the learning rate by as much as the batch has grown, and begin with a warm-up; for
+#   ResNet-50 that held up to 8,192 images.
 # - **Accumulated micro-batches** need one exchange an update, not one each: run all but the last under DDP's `no_sync()`.
 
 # %% [markdown] slide="slide"
 # ## When it does not fit
 #
-# Under data parallelism every card keeps everything. *ZeRO* (Rajbhandari et al., 2020) stays data parallel and shares
-# out what is the same on all cards:
+# Under data parallelism every card keeps everything. *ZeRO*, the zero redundancy optimizer (Rajbhandari et al., 2020),
+# stays data parallel and shares out what is the same on all cards:
 #
 # | stage | shared out over the cards | a card sends, in all-reduces of the gradients |
 # |---|---|---|
@@ -455,7 +477,8 @@ print(f"weighted by samples, by a share of {off(uneven['weighed']):.0e}: roundin
 # | 3, *FSDP* | and parameters, gathered layer by layer when they run | 1.5 × |
 
 # %% [markdown] slide="notes"
-# DDP keeps the gradients twice, once more in its buckets, unless it is made with `gradient_as_bucket_view=True`.
+# PyTorch calls stage 3 *fully sharded data parallel*, FSDP. DDP keeps the gradients twice, once more in its buckets,
+# unless it is made with `gradient_as_bucket_view=True`.
 #
 # By hand, the paper's example: 7.5 billion parameters, half precision, Adam (2 + 2 + 12 bytes each), 64 cards, in the
 # paper's unit:
@@ -483,11 +506,10 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# While a layer runs, each card holds all of it, and all of its gradient until that is summed. That is why stage 3 still
-# shows so many parameters, and stages 2 and 3 so many gradients: `fc1`'s are there in full.
-# (FSDP gathers the next layer ahead of time too, which is not drawn.) From stage 2 on the peak is no longer in the update,
-# and Adam's scratch, the yellow band, is gone from it. Feature maps are not shared out: they belong to a card's own
-# samples. So what does stage 3 save where maps are most of the peak?
+# While a layer runs, each card holds all of it, and all of its gradient until that is summed. That is why the dark blue
+# of stage 3 is still long, and the gradients of stages 2 and 3: `fc1`'s are there in full. From stage 2 on the peak is
+# no longer in the update, and Adam's scratch, the yellow band, is gone from it. Feature maps are not shared out: they
+# belong to a card's own samples. So what does stage 3 save where maps are most of the peak?
 
 # %%
 for name in ("52 M dense net", "VGG-16"):
@@ -536,18 +558,19 @@ columns = ["", "first loss", "last loss", "all losses", "bytes kept: parameters 
 pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown] slide="notes"
-# FSDP keeps half of parameters and momentum on each process, with the same losses. This is FSDP's second version, FSDP2:
-# `torch.distributed.fsdp.fully_shard`.
+# FSDP keeps half of parameters and momentum on each process, with the same losses. This is FSDP's second version,
+# FSDP2: `torch.distributed.fsdp.fully_shard`.
 
 # %% [markdown] slide="slide"
 # ## Which way to split?
 #
-# The other way to split keeps the samples together and cuts the weights: *tensor parallelism*. Each card has a share of
-# the *units* of a layer.
+# A second way keeps the samples together and cuts the weights: *tensor parallelism*. Each card has a share of the
+# *units* of a layer.
 
 # %% [markdown] slide="notes"
-# For that it needs the whole input, of all samples: the cards *gather* it before the layer; after the layer's backward
-# they add up the gradient of that input and scatter it. On two processes, two dense layers, half of the units each:
+# (A third, by *stages*, is in *Further*.) For its units a card needs the whole input, of all samples: the cards
+# *gather* it before the layer; after the layer's backward they add up the gradient of that input and scatter it. On
+# two processes, two dense layers, half of the units each:
 
 # %%
 parts = run(jobs.split_layers, processes=2, images=x.flatten(1), labels=y)
@@ -568,15 +591,19 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # | by units: the input gathered, its gradient scattered | 2 (*p* − 1) · *b* · *n* |
 
 # %% [markdown] slide="notes"
-# In a gather each card sends on *p* − 1 blocks of *b* · *n* numbers. The second is smaller while **p · b < m**: while the
-# whole batch has fewer samples than the layer has units. In a transformer the samples of a layer are its tokens. Fewer
-# bytes need not mean less time: a gradient can hide behind the backward pass, but a layer waits for what a split by units
-# gathers.
-#
-# *Megatron-LM* (Shoeybi and others, 2019) does better: it splits a transformer's layers in pairs, the first by its units,
-# the second by its inputs. What lies between the two is then never gathered. Every card has all tokens, and there are two
-# all-reduces a pair: of the second layer's sums forward, of the gradient of the first layer's input backward. Here is the
-# feed-forward block of Llama-3.2-1B, three matrices of 2,048 × 8,192, two of which read the same input:
+# By data, what is sent has the size of the weights; by units, that of the samples' inputs. In a gather each card sends
+# on *p* − 1 blocks of *b* · *n* numbers. That is less than by data while **p · b < m**: while the whole batch has
+# fewer samples than the layer has units. In a transformer the samples of a layer are its tokens. Fewer bytes need not
+# mean less time: a gradient can hide behind the backward pass, but a layer waits for what a split by units gathers.
+
+# %% [markdown] slide="subslide"
+# **In pairs.** *Megatron-LM* (Shoeybi and others, 2019) splits a transformer's layers two by two, the first by its
+# units, the second by its inputs. What lies between them is not gathered.
+
+# %% [markdown] slide="notes"
+# Every card has all tokens, and there are two all-reduces a pair: of the second layer's sums forward, of the gradient
+# of the first layer's input backward. Here is the feed-forward block of Llama-3.2-1B, three matrices of 2,048 × 8,192,
+# two of which read the same input:
 
 # %% tags=["change"]
 # Change the cards and the tokens a card, and run again: who sends least with 256 tokens?
@@ -592,13 +619,79 @@ for way, numbers in counts.items():
     print(f"{way:>24}: {numbers / 1e6:,.0f} million numbers a card")
 
 # %% [markdown] slide="notes"
-# With a long text on each card data parallelism sends least. The pair is for few tokens, for weights that do not fit one
-# card, or for a global batch that may not grow.
+# With a long text on each card data parallelism sends least. The pair is for few tokens, for weights that do not fit
+# one card, or for a global batch that may not grow.
+
+# %% [markdown] slide="slide"
+# ## Explore
 #
-# There is something else that a split by units divides. The dense net again, 128 samples a card, now on four V100s with
+# One question: **what do more cards bring, and how should the work be split?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether the card will wait. (*One weird trick* splits convolutions by data and dense layers by
+# units; see *Further*.)
+
+# %% tags=["nbval-ignore-output"]
+cards_explorer()
+
+# %% [markdown] slide="notes"
+# Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
+# batch on does data parallelism overtake one weird trick for AlexNet? Then take a faster device, and leave the link.
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# A batch of 4 a card is enough for ResNet-50, whose weights are used often. For AlexNet on four K40s the two schemes
+# are level at 64 a card, and data parallelism is ahead from 128 on. A faster device computes in less time and
+# exchanges gradients in as much as before, so that less of it can be hidden.
+#
+# </details>
+#
+# And three claims of 2014, in our words. The verdicts are computed in `lessons/many_gpus/claims.py`; the others on many
+# cards are in Appendix A.
+
+# %% slide="slide"
+judge([4, 5, 9])
+
+# %% [markdown] slide="slide"
+# ## What to do, then?
+#
+# | what is wrong | do this | mind |
+# |---|---|---|
+# | it fits, and is slow | data parallelism, or an experiment on each card | how often weights are used; the copy in DDP's buckets |
+# | maps do not fit | a smaller batch a card, or lessons 08 to 10 | sharding helps little: maps belong to a card's own samples |
+# | optimizer state does not fit | ZeRO's stage 1 or 2 | sends no more than data parallelism |
+# | parameters do not fit | FSDP | sends half as much again: a fast link |
+# | one layer does not fit | split by units | layers wait for what is gathered: a fast link |
+
+# %% [markdown] slide="notes"
+# One text too long for a card can be split along its length (*sequence* or *context parallelism*, not in this lesson).
+# Splitting by units is also for a global batch that may not grow: Megatron-LM does so inside a machine, where the link
+# is fast, and cuts the network into *stages* (a pipeline, see *Further*) between machines. (PyTorch's
+# `ZeroRedundancyOptimizer` beside DDP is stage 1 and sends half as much again.)
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Averaging can hide if weights are used *n* = 2 (*p* − 1)/*p* · R/L times a step. Below *n* / (1.5 *p* − 0.5) times, one
+#    card is faster.
+# 2. ZeRO and FSDP share out weights, gradients and optimizer state, not maps.
+# 3. By units, dense layers with more units than the batch has samples send less.
+
+# %% [markdown] slide="notes"
+# That is for float32 and steps of arithmetic alone; other work moves both limits down. In a ring all-reduce each card
+# sends 2 (*p* − 1)/*p* times the gradient.
+#
+# Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
+# then `course check 11` gives your marks.
+
+# %% [markdown] slide="skip"
+# ## Further: by units, the model of a link, one weird trick, a pipeline
+#
+# **A split by units divides one more thing.** The dense net again, 128 samples a card, now on four V100s with
 # NVLink. One card's step:
 
-# %% folded=true
+# %% slide="skip" folded=true
 ledger = steps["52 M dense net"].at(128)
 alone = predict_step(ledger, "V100")
 passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
@@ -610,7 +703,7 @@ third = predict(
 )
 third
 
-# %% slide="subslide" folded=true
+# %% slide="skip" folded=true
 by_units = on_cards(ledger, "V100", NVLINK, 4, UNITS)
 by_data = on_cards(ledger, "V100", NVLINK, 4)
 reveal(
@@ -623,10 +716,10 @@ reveal(
     ],
 )
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # More than four times, with four cards. Remove each suspect in turn:
 
-# %% folded=true
+# %% slide="skip" folded=true
 mine = sum(span.seconds for span in by_units.computing if span.what == PHASES[UPDATE])
 whole = 4 * alone.total_seconds / (by_units.seconds - mine + update)
 shared = by_units.compute_seconds - mine
@@ -641,80 +734,14 @@ print(f"against one card with all 512 samples at once:   {fair:.2f} times as fas
 free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
 print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
 
-# %% [markdown] slide="notes"
-# Splitting by units divides the update too: each card updates a quarter of the weights. Take that away and less than four
-# is left. (All this is against a card that updates after every 128 samples. One that took all 512 at once would update as
-# rarely as the four do, and against it they are less than four times as fast.)
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# One question: **what do more cards bring, and how should the work be split?**
-
-# %% [markdown] slide="notes"
-# Before each move say whether the card will wait. (*One weird trick* splits convolutions by data and dense layers by units;
-# see *Further*.)
-
-# %% tags=["nbval-ignore-output"]
-cards_explorer()
-
-# %% [markdown] slide="notes"
-# Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
-# batch on does data parallelism overtake one weird trick for AlexNet? Then take a faster device, and leave the link.
+# %% [markdown] slide="skip"
+# Each card updates a quarter of the weights. Take that away and less than four is left. (One card that took all 512 at
+# once would update as rarely as the four do; beside that card they are less than four times as fast.)
 
 # %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# A batch of 4 a card is enough for ResNet-50, whose weights are used often. For AlexNet on four K40s the two schemes are
-# level at 64 a card, and data parallelism is ahead from 128 on. A faster device computes in less time and exchanges
-# gradients in as much as before, so that less of it is hidden.
-#
-# </details>
-#
-# And three claims of 2014, in our words. The verdicts are computed in `lessons/many_gpus/claims.py`; the others on many
-# cards are in Appendix A.
-
-# %% slide="slide"
-judge([4, 5, 9])
-
-# %% [markdown] slide="slide"
-# ## What to do, then?
-#
-# 1. **It fits, and is slow**: data parallelism.
-# 2. **Maps do not fit**: a smaller batch a card, or lessons 08 to 10.
-# 3. **Optimizer state does not fit**: ZeRO's stage 1 or 2.
-# 4. **Parameters do not fit**: FSDP.
-# 5. **One layer does not fit**: split by units.
-
-# %% [markdown] slide="notes"
-# 1. Or run another experiment on each card: nothing is sent. With DDP, mind the buckets' copy.
-# 2. Sharding does not help: maps belong to a card's own samples. One text too long for a card can be split along its
-#    length (*sequence* or *context parallelism*, not in this lesson).
-# 3. By the table it sends no more than data parallelism. (PyTorch's `ZeroRedundancyOptimizer` beside DDP is stage 1 with an
-#    all-reduce of the gradients and then a broadcast of the parameters: it sends half as much again.)
-# 4. It sends half as much again, so it wants a fast link.
-# 5. Do the same when the global batch may not grow: split by units inside a machine, where the link is fast, and into
-#    *stages*, some layers on each, between machines. Megatron-LM does both.
-
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. Averaging can hide if a weight is used often enough in a step: in float32, 2 (*p* − 1)/*p* · R/L times.
-# 2. ZeRO and FSDP share out parameters, gradients and optimizer state, not maps.
-# 3. Splitting by units sends maps in place of gradients: less while the whole batch is smaller than the layer.
-
-# %% [markdown] slide="notes"
-# In a ring all-reduce each card sends 2 (*p* − 1)/*p* times the gradient.
-#
-# Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
-# then `course check 11` gives your marks.
-
-# %% [markdown] slide="skip"
-# ## Further: the model of a link, one weird trick, a pipeline
-#
-# **The model of a link.** A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of an
-# all-reduce for many sizes. The model's 2.8 µs a step are from the sweep's size of 32 KiB. At 1 MiB they are 39 of 45 µs,
-# so the first row tests little.
+# **The model of a link.** A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of
+# an all-reduce for many sizes. The model's 2.8 µs a step are from the sweep's size of 32 KiB. At 1 MiB they are 39 of
+# 45 µs, so the first row tests little.
 
 # %% slide="skip"
 SWEEP = {1: 39.93, 4: 107.16, 16: 219.89, 64: 346.51, 256: 436.15}  # MiB -> GB/s a card sends
@@ -729,12 +756,13 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 )
 
 # %% [markdown] slide="skip"
-# At 256 MiB the model is a third too slow. Our three quarters of the paper rate may be too low, or the switch between the
-# cards does the adding; the sweep does not say which. The lesson's speed-ups carry that error. We found no confirmed
-# latency of PCIe, so the model takes NVLink's; small networks on PCIe may look better here than they are.
+# At 256 MiB the model is a third too slow. Our three quarters of the paper rate may be too low, or the switch between
+# the cards does the adding; the sweep does not say which. A layer larger than a bucket is sent in one piece, such as
+# Llama's embedding: on NVLink its speed-ups may be too low. We found no confirmed latency of PCIe, so the model takes
+# NVLink's; small networks on PCIe may look better here than they are.
 #
-# **One weird trick.** For a convolution on a map of *H* × *W* with kernels of *k* × *k* a split by units sends less while
-# *p* · *b* · *H* · *W* < *m* · *k*². Layer by layer:
+# **One weird trick.** For a convolution on a map of *H* × *W* with kernels of *k* × *k* a split by units sends less
+# while *p* · *b* · *H* · *W* < *m* · *k*². Layer by layer:
 
 # %% slide="skip" folded=true
 table = bytes_by_layer(steps["AlexNet"].at(128), 4)
@@ -746,9 +774,9 @@ columns = ["AlexNet, 128 a card, 4 cards", "by data, MiB", "by units, MiB", "sen
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="skip"
-# `conv1` reads the images, which every card loads by itself, but its output would have to be gathered for `conv2`. So do
-# both: convolutions by data, dense layers by units. That is Krizhevsky's *One weird trick for parallelizing convolutional
-# neural networks* (2014). On four K40s with 128 images each:
+# `conv1` reads the images, which every card loads by itself, but its output would have to be gathered for `conv2`. So
+# do both: convolutions by data, dense layers by units. That is Krizhevsky's *One weird trick for parallelizing
+# convolutional neural networks* (2014). On four K40s with 128 images each:
 
 # %% slide="skip" folded=true
 found = {
@@ -765,12 +793,13 @@ side_by_side(
     },
     unit="times",
     title=f"The trick sends {100 * found[MIXED].sent_bytes / found[DATA].sent_bytes:.0f} % of "
-    "the bytes; at 128 a card, sending all during the backward pass helps as much",
+    "the bytes; all, sent during the backward pass, take no longer",
 )
 
 # %% [markdown] slide="skip"
-# In this model a dense layer cannot begin before its input is gathered, so the trick's few bytes are all waited for. Data
-# parallelism sends five times as many and hides nearly all. (We found no measurement of both on one machine.)
+# In this model a dense layer cannot begin before its input is gathered, so nearly all of the trick's few bytes are
+# waited for. Data parallelism sends five times as many and hides nearly all. (We found no measurement of both on one
+# machine.)
 #
 # **A pipeline** cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
 # stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
@@ -797,8 +826,8 @@ for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(12
         print(f"{name}, {what}: the busiest of 4 V100s idles for {idle:.0f} %")
 
 # %% [markdown] slide="skip"
-# Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with AlexNet's
-# unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price of smaller
-# products and more launches.
+# Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with
+# AlexNet's unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price
+# of smaller products and more launches.
 #
 # The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.

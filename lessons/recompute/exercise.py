@@ -104,7 +104,8 @@ graded.best_count(best_count)
 # backward pass works through a segment, these are alive:
 #
 # - all outputs of this segment;
-# - what enters it, and what enters the segments before it. (Later segments are done, their inputs gone.)
+# - what enters it, and what enters the segments before it. (Unlike in question 1: later segments are done, their inputs
+#   gone.)
 #
 # Return the bytes at the peak.
 
@@ -181,8 +182,8 @@ graded.extra_share(extra_share)
 # A chain as in question 3; `seconds` lists each layer's time in the forward pass. Every segment but the last runs
 # again: the backward pass begins with the last, while its outputs are there. Without a cut nothing runs again.
 #
-# Choose the cuts so that the peak of question 3 is at most `limit` bytes, and as few seconds as possible run again. (A
-# segment's last layer runs again too, unlike the convolutions of the lesson.)
+# Choose the cuts so that the peak of question 3, in which the last segment's outputs count too, is at most `limit` bytes,
+# and as few seconds as possible run again. (A segment's last layer runs again too, unlike the convolutions of the lesson.)
 # Return these seconds, or -1 if no cuts fit. (At most ten layers: you may try all cuts.)
 
 

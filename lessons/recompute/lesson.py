@@ -101,9 +101,9 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # The trace runs the chain through PyTorch's own `torch.utils.checkpoint`, on shapes.
 
 # %% [markdown] slide="notes"
-# Two things differ from the count by hand. The last segment keeps its maps: the backward pass begins there, and
-# dropping them would mean computing them again at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds three units: a
-# map of its own and two gradients. Together k − 1 + n/k + 3.
+# Two things differ from the count by hand. The last segment keeps its maps. The backward pass begins there, so they
+# would have to be computed again at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds
+# three units: a map of its own and two gradients. Together k − 1 + n/k + 3.
 
 # %% folded=true
 with torch.device("meta"):
@@ -140,12 +140,12 @@ plane(
 # done and their inputs gone. So the first segment may be longer.
 
 # %% [markdown] slide="notes"
-# One segment earlier one input fewer is held, so that segment may be one layer longer and reach the same height: lengths
-# m, m − 1, m − 2, … They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
+# One segment earlier one input fewer is held, so that segment may be one layer longer and reach the same height:
+# lengths m, m − 1, m − 2, … They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
 #
-# There is a second trick: keep one layer *between* two segments. Its output is needed for its own backward pass, and it is
-# the next segment's input as well. Both together, on the 36 layers; · is an input held, █ a map of the segment that runs
-# again, ░ one of two gradients:
+# There is a second trick: keep one layer *between* two segments. Its output is needed for its own backward pass, and it
+# is the next segment's input as well. Both together, on the 36 layers; · is an input held, █ a map of the segment that
+# runs again, ░ one of two gradients:
 
 # %%
 best = equal.least_peak(batch)
@@ -159,11 +159,12 @@ print(f"{'·' * rest}░░░ = {rest + 3}: at the turn, where the loss adds th
 print(f"traced: {units(best):.0f} units at the peak, where even segments had {traced[6]:.0f}")
 
 # %% [markdown] slide="subslide"
-# What if every layer is a segment? Then every layer keeps its input. This chain of Tanhs kept that anyway.
+# What if every layer is a segment? Then every layer's input stays. It is the output of the Tanh before it, which that
+# Tanh kept anyway, so nothing is saved.
 
 # %% [markdown] slide="notes"
-# And if each segment is itself cut into segments, and those again? Then a layer runs more than twice. Here are five ways for a
-# hundred equal layers, in units:
+# And if each segment is itself cut into segments, and those again? Then a layer runs more than twice. Here are five
+# ways for a hundred equal layers, in units:
 
 
 # %% folded=true
@@ -191,15 +192,19 @@ for what, segments in {
     rows[what] = {"units at the peak": peak, "extra layer runs": again}
 pd.DataFrame(rows).T
 
+# %% [markdown] slide="notes"
+# *Halves within halves* needs least and pays most. The best cuts need a few units more, and no layer runs more than
+# twice.
+
 # %% [markdown] slide="slide"
 # ## Trace: ResNet-50
 #
-# Its 23 parts are the layers of the stem, 16 residual blocks and the head; we cut between blocks, not inside. Below it is
-# in four even segments, over predicted time.
+# Its 23 parts are the layers of the stem, 16 residual blocks and the head; we cut between blocks, not inside. Below it
+# is in four even segments, over predicted time.
 
 # %% [markdown] slide="notes"
 # The hills of the backward pass are the segments, each but the last computed again. Recomputation stretches the time
-# axis.
+# axis. Your guess was about the best of such cuts. Before you look: would you change it?
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -214,8 +219,8 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
 # How many even segments are best? And where would they be, if they need not be even?
 
 # %% [markdown] slide="notes"
-# `least_peak` looks for the best cuts by dynamic programming over what each part keeps. For single layers it finds the
-# lowest peak there is; where parts are blocks, as here, the lowest we know of.
+# `least_peak` looks for the best cuts by dynamic programming over what each part keeps. Where parts are blocks, as
+# here, it finds the lowest peak we know of.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
@@ -244,32 +249,9 @@ reveal(
 )  # fmt: skip
 
 # %% [markdown] slide="notes"
-# More segments do not always lower the peak. Between even cuts it goes up and down, so it also matters *where* the cuts
-# fall. Here are the best ones. `conv1` to `pool1` are the stem, names such as `conv2_1` are blocks, | separates segments,
-# and parts that are missing are kept:
+# More segments do not always lower the peak:
 
-# %% folded=true
-least = resnet.least_peak(64)
-print(" | ".join(" ".join(resnet.names[first:last]) for first, last in least))
-stem = resnet.names.index("pool1") + 1
-alone = [(i, i + 1) for i in range(stem, parts)]
-for what, cuts in {
-    "every part a segment": resnet.evenly(parts),
-    "the same, the stem in one": [(0, stem), *alone[:-1]],
-    "best cuts": least,
-    "the same, the stem in its parts": [(i, i + 1) for i in range(stem)]
-    + [cut for cut in least if cut[0] >= stem],
-}.items():
-    print(f"{what}: {format_bytes(resnet.step(cuts).at(64).peak_bytes)}")
-
-# %% [markdown] slide="notes"
-# The recipe, then: make nearly every block a segment and leave the stem in one piece. Hugging Face's `gradient_checkpointing_enable()` does
-# the same with a transformer: each block is one segment.
-
-# %% [markdown] slide="subslide"
-# Even cuts know nothing of that:
-
-# %% folded=true
+# %% slide="subslide" folded=true
 zigzag = [resnet.step(resnet.evenly(k)).at(64).peak_bytes / GIB for k in range(1, parts + 1)]
 ups = sum(after > before for before, after in itertools.pairwise(zigzag))
 plane(
@@ -280,6 +262,40 @@ plane(
     title=f"ResNet-50: adding a segment raises the peak in {ups} of {parts - 1} cases",
 )
 
+# %% [markdown] slide="notes"
+# So it also matters *where* the cuts fall. Here are the best ones. `conv1` to `pool1` are the stem, names such as
+# `conv2_1` are blocks, | separates segments, and parts that are missing are kept:
+
+# %% slide="subslide" folded=true
+least = resnet.least_peak(64)
+print(" | ".join(" ".join(resnet.names[first:last]) for first, last in least))
+stem = resnet.names.index("pool1") + 1
+alone = [(i, i + 1) for i in range(stem, parts)]
+for what, cuts in {
+    "every part a segment": resnet.evenly(parts),
+    "the same, the stem in one": [(0, stem), *alone[:-1]],
+    "best cuts": least,
+    "the same, the stem in its parts": [(i, i + 1) for i in range(stem)]
+    + [cut for cut in least if cut[0] >= stem],
+    "best cuts, conv2_2 and conv2_3 in one": [
+        *least[:2], (least[2][0], least[3][1]), *least[4:]
+    ],
+}.items():
+    print(f"{what}: {format_bytes(resnet.step(cuts).at(64).peak_bytes)}")
+inside = plain.by_layer().set_index("layer")["saved feature maps"] / MIB
+stem_map = 4 * 64 * 64 * 112**2 / MIB  # float32, 64 images, 64 maps of 112 x 112
+print(f"what enters bn1, relu1 and pool1: 3 x {stem_map:.0f} = {3 * stem_map:.0f} MiB")
+for block in ("conv2_2", "conv5_3"):
+    print(f"kept inside {block}: {inside[inside.index.str.startswith(block)].sum():.0f} MiB")
+
+# %% [markdown] slide="notes"
+# Why the stem in one piece? Cut inside it, and three maps more have to stay: what enters `bn1`, `relu1` and `pool1`. *The
+# stem in one* saves that, *the stem in its parts* pays it.
+#
+# And why so many more than √23 ≈ 5? The square root counts a segment's inside and its input in the same unit. Most
+# residual blocks keep three times as much inside as their input takes (196 MiB for `conv2_2`), and the first blocks
+# keep most. One more input is cheap; two of the first blocks at once are dear, as the last peak shows.
+
 # %% [markdown] slide="slide"
 # ## What runs twice, and what it costs
 #
@@ -288,8 +304,8 @@ plane(
 # %% [markdown] slide="notes"
 # When the backward pass asks for the first of them, the segment runs again from its input, with the random numbers of
 # the first time. It stops as soon as the last map that is needed exists. Below, a segment of two layers, a Tanh and a
-# dense one. Look at the column *again*: the Tanh alone runs a second time, as the dense layer needs its input, not its
-# output.
+# dense one. The column *again* shows that only the Tanh runs a second time. The dense layer's backward pass needs its
+# input, which the Tanh has made again, and not its output.
 
 # %%
 with torch.device("meta"):
@@ -313,20 +329,21 @@ sizes = shown[["feature maps", "gradient maps", "total"]].map("{:,}".format)
 shown[["event", "phase", "layer", "again"]].join(sizes)
 
 # %% [markdown] slide="subslide"
-# In a network of your own the call is the one in `forward` above. `torch.utils.checkpoint.checkpoint_sequential(net, 4, x,
-# use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last, which keeps its maps.
+# In a network of your own the call is the one in `forward` above. `torch.utils.checkpoint.checkpoint_sequential(net, 4,
+# x, use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last, which keeps
+# its maps.
 
 # %% [markdown] slide="notes"
-# *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the results
-# of products are kept, and what is cheap to compute runs again.
+# *Selective* checkpointing decides by operator: with `create_selective_checkpoint_contexts` the results of products are
+# kept, and what is cheap runs again.
 
 # %% [markdown] slide="subslide"
 # The backward pass of a convolution computes two products, the forward pass one.
 
 # %% [markdown] slide="notes"
-# A step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n checkpoints
-# to deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual network of 1,000
-# layers.
+# A step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n
+# checkpoints to deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
+# network of 1,000 layers.
 
 # %%
 guess_time = predict(
@@ -380,33 +397,40 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
 pd.DataFrame(rows).set_index("network")
 
 # %% [markdown] slide="notes"
-# *Lowest* is the lowest peak that `least_peak` finds. *10 % less* are the cheapest cuts that save a tenth of the peak, or
-# all that can be saved where that is less. ResNet-50's lowest peak costs nearly the third. Read VGG-16's row: at the lowest
-# peak it needs less memory than with six even segments, and less extra time. How?
+# *Lowest* is the lowest peak that `least_peak` finds, *10 % less* the cheapest cuts that save a tenth of the peak, or
+# all that can be saved. ResNet-50's lowest peak costs nearly the third. VGG-16's needs less memory than six even
+# segments, and less extra time. How?
 
 # %% [markdown] slide="slide"
 # ## Real layers are not equal
 #
-# VGG-16 keeps most of its bytes in its first layers. The first convolution reads only three channels, and ReLUs and pools
-# compute little, so running them again is cheap. The one expensive layer that runs again is `conv2_2`.
+# VGG-16 keeps most of its bytes in its first layers. The first convolution reads only three channels, and ReLUs and
+# pools compute little, so running them again is cheap. The one expensive layer that runs again is `conv2_2`.
 
 # %% [markdown] slide="notes"
 # And a segment may end with a convolution, which does not run again at all: its backward pass needs its input alone.
 
-# %%
+# %% folded=true
 vgg_plain = vgg.step().at(128)
 cuts = vgg.least_peak(128)
 vgg_low = vgg.step(cuts).at(128)
+vgg_time, vgg_low_time = (predict_step(ledger, "P100") for ledger in (vgg_plain, vgg_low))
+print("segments:", ", ".join(f"{vgg.names[a]} to {vgg.names[b - 1]}" for a, b in cuts))
+layer_of = [vgg_low.tape.layer_names[layer] for layer in vgg_low.tape.event_layer]
+again = pd.Series(vgg_low_time.seconds * vgg_low.tape.recomputed).groupby(layer_of).sum()
+again = again[again > 0].sort_values(ascending=False)
+told = ", ".join(f"{name} {1000 * took:.0f}" for name, took in again.items())
+print(f"ms that run again: {told}; together {1000 * again.sum():.0f},")
+print(f"in a step that took {1000 * vgg_time.total_seconds:,.0f} ms with everything kept")
 kept = vgg_plain.by_layer().set_index("layer")["saved feature maps"]
 kept = kept[kept > 0]
-print("segments:", ", ".join(f"{vgg.names[a]} to {vgg.names[b - 1]}" for a, b in cuts))
+rows = {f"{name}, again" if name in again else name: size / MIB for name, size in kept.items()}
 side_by_side(
-    (kept.head(10) / MIB).to_dict(),
+    dict(itertools.islice(rows.items(), 10)),
     title=f"VGG-16: ten layers keep {kept.head(10).sum() / kept.sum():.0%} of what is kept",
 )
 
 # %% slide="subslide"
-vgg_time, vgg_low_time = (predict_step(ledger, "P100") for ledger in (vgg_plain, vgg_low))
 longer = vgg_low_time.total_seconds / vgg_time.total_seconds - 1
 skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
         before_time=vgg_time,
@@ -418,9 +442,9 @@ skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
 
 # %% [markdown] slide="notes"
 # While a convolution's or a ReLU's backward pass runs, three maps are alive, whatever was dropped elsewhere: a
-# convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs its
-# output and the same two gradients. In VGG-16 the three are largest at `conv1_2`: 64 maps of 224 × 224 each, for every
-# image.
+# convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs
+# its output and the same two gradients. In VGG-16 the three are largest at `conv1_2`: 64 maps of 224 × 224 each, for
+# every image.
 
 # %%
 one_map = 4 * 128 * 64 * 224 * 224
@@ -435,7 +459,8 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 # The best cuts of VGG-16 are at that floor, but for scratch memory.
 
 # %% [markdown] slide="notes"
-# In this trace no cut goes below the floor. A smaller batch does, as every map gets smaller, and so does storing each value in 16 bits.
+# In this trace no cut goes below the floor. A smaller batch does, as every map gets smaller, and so does storing each
+# value in 16 bits.
 
 # %% [markdown] slide="slide"
 # ## Three traps
@@ -494,8 +519,8 @@ print(differing([(0, 1)], preserve_rng_state=False, keep_statistics=False))
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The convolution needs neither: nothing differs. (1, 2) is the batch norm: its statistics differ, and no gradient. (3, 4)
-# is the dropout: every gradient differs, as above.
+# The convolution needs neither: nothing differs. (1, 2) is the batch norm: its statistics differ, and no gradient. (3,
+# 4) is the dropout: every gradient differs, as above.
 #
 # </details>
 
@@ -533,11 +558,12 @@ side_by_side(
 )
 
 # %% [markdown]
-# On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count. Times on
-# this page are modelled.
+# On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count. Times
+# on this page are modelled.
 
 # %% [markdown] slide="subslide"
-# Training a convolutional network on the digits, with and without: memory changes, the accuracy does not.
+# Training a convolutional network on the digits, with and without: less memory and the same accuracy, as equal
+# gradients promise.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -557,11 +583,11 @@ shown
 # %% [markdown] slide="slide"
 # ## Offload or recompute?
 #
-# Lesson 09 moved the maps to the host. Here are both techniques in one figure: ResNet-50, batch 64, on a P100. Each
-# point is a way to move maps or to cut.
+# Lesson 09 moved the maps to the host. Here are both ways for ResNet-50, batch 64, on a P100.
 
 # %% [markdown] slide="notes"
-# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight.
+# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
+# one recomputes.
 
 
 # %% folded=true
@@ -576,55 +602,61 @@ for limit in limits:
     again.append((ledger, predict_step(ledger, "P100")))
 again.append((lowest, lowest_time))
 again.sort(key=lambda pair: pair[0].peak_bytes)
-curve = Curve("recompute", [ledger.peak_bytes / GIB for ledger, _ in again],
+curve = Curve("", [ledger.peak_bytes / GIB for ledger, _ in again],
               [step.total_seconds * 1000 for _, step in again], colour="#0072b2")  # fmt: skip
 halved = predict_step(resnet.step(resnet.cheapest(64, 0.5 * plain.peak_bytes)).at(64), "P100")
 policies = ("all", "conv", "windowed")
 moved = {policy: offload.simulate(plain, "P100", policy) for policy in policies}
 every = offload.simulate(plain, "P100", "windowed", window=8)
-candidates, parted = np.flatnonzero(every.moved), {}
-for k in (6, 4, 3, 2):  # only each k-th of the maps is moved
+
+
+def parted(k, rate=every.bytes_per_s):
+    """The schedule in which each k-th of the maps is moved, at so many bytes a second."""
     chosen_maps = np.zeros_like(every.moved)
-    chosen_maps[candidates[::k]] = True
+    chosen_maps[np.flatnonzero(every.moved)[::k]] = True
     latency = hardware.device("P100").launch_seconds
-    rate = every.bytes_per_s
-    parted[k] = offload.run(every.work, chosen_maps, every.fast, rate, latency, every.window)
+    return offload.run(every.work, chosen_maps, every.fast, rate, latency, every.window)
+
+
 both = offload.simulate(four, "P100", "windowed")
 spots = [Spot("all kept", plain.peak_bytes / GIB, plain_time.total_seconds * 1000, bold=True)]
 labels = {"all": "everything", "conv": "what convolutions read", "windowed": "5 in flight"}
 for policy, run in moved.items():
     at = run.peak_bytes / GIB, run.total_seconds * 1000
     spots.append(Spot(f"offload {labels[policy]}", *at, colour="#d55e00"))
-spots += [
-    Spot("", ledger.peak_bytes / GIB, step.total_seconds * 1000, colour="#0072b2")
-    for ledger, step in again[:-1]
-]
-name = "4 segments + offload, 5 in flight"
+for ledger, step in again[:-1]:
+    name = "recompute" if ledger is again[0][0] else ""
+    at = ledger.peak_bytes / GIB, step.total_seconds * 1000
+    spots.append(Spot(name, *at, colour="#0072b2", bold=True))
+name = "4 segments + offload"
 spots += [Spot(name, both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
 few_x, few_y = [plain.peak_bytes / GIB], [plain_time.total_seconds * 1000]
-for k, run in parted.items():
-    few_x.append(run.peak_bytes / GIB)
-    few_y.append(run.total_seconds * 1000)
-    label = f"offload every {k}th map" if k == 4 else ""
+for k, label in {6: "", 4: "", 3: "", 2: "offload every 2nd map"}.items():
+    few_x.append(parted(k).peak_bytes / GIB)
+    few_y.append(parted(k).total_seconds * 1000)
     spots.append(Spot(label, few_x[-1], few_y[-1], colour="#d55e00"))
 few = Curve("", few_x, few_y, colour="#d55e00")
-fifth = parted[4]
 plane(
     Axis("GiB at the peak", high=6.2),
     Axis("milliseconds a step, modelled", low=0),
     curves=[curve, few],
     spots=spots,
-    title=f"ResNet-50: half the memory for {extra_time(halved):+.0%} time by recomputing; "
-    f"{1 - fifth.peak_bytes / plain.peak_bytes:.0%} off for {extra_time(fifth):+.0%} by "
-    "moving every 4th map",
+    title=f"ResNet-50: half the memory for {extra_time(halved):.0%} more time by recomputing",
 )
 
+# %% slide="skip" folded=true
+for what, share in {"as it is": 1, "half as fast": 0.5, "four times as fast": 4}.items():
+    fourth = parted(4, share * every.bytes_per_s)
+    less, longer = 100 * (fourth.peak_bytes / plain.peak_bytes - 1), 100 * extra_time(fourth)
+    print(f"every 4th map, the link {what}: {less:+.0f} % memory, {longer:+.1f} % time")
+print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}")
+
 # %% [markdown] slide="notes"
-# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. For
-# the first fifth of the memory the two cost about the same: few maps have to move, and the link has time for them. For half
-# of it recomputing is far cheaper. Added to four even segments, offload gains nothing: the peak lies in the segment being
-# recomputed, and offload moves only what waits. Offload alone takes the peak lower still, for three times the time. **And
-# both, with the best even number of segments, 19, and every map moved (*all*)?**
+# For the first fifth of the memory the two cost about the same, as long as the link has time for the few maps that
+# move. For half of it recomputing is far cheaper. Added to four even segments, offload gains nothing: of the maps at
+# the peak only 196 MiB wait (Explore, below), and those are the input that the segment at work began with. Offload
+# alone takes the peak lower still, for three times the time. **And both, with the best even number of segments, 19, and
+# every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -642,14 +674,13 @@ print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 #
 # </details>
 #
-# Does another card change the verdict? Batch 192, at the same peak. The maps that move are now chosen one by one: begin
-# with all, and keep on the card the one that is waited for longest, as long as the peak stays under the limit. The limit is
-# the peak of the fastest of the three ways. Recomputation
-# has the same limit:
+# Does another card change the verdict? Batch 192. For each network and card we take the fastest of lesson 09's three
+# schedules, note its peak, and ask which way gets there with less time. (Offload may also keep single maps on the
+# card.) All changes are from the step that keeps everything:
 
 # %% slide="subslide" folded=true
 def chosen(start, device, limit):
-    """The schedule when maps stay on the card one by one, the longest waited for first."""
+    """The schedule when maps stay one by one, the longest waited for first, within `limit`."""
     best, moved, tried = start, start.moved.copy(), set()
     while True:
         waits = {}
@@ -684,17 +715,20 @@ for name in ("VGG-16", "ResNet-50"):
             one_by_one = chosen(ways[-1], device, fastest.peak_bytes)
             cuts = chain.cheapest(192, fastest.peak_bytes, device)
             recomputed = predict_step(chain.step(cuts).at(192), device).recomputed_seconds
-            row.append(100 * min(fastest.slowdown, one_by_one.slowdown))
-            row.append(100 * recomputed / fastest.compute_seconds)
-        rows.append([row[0], *(f"{longer:.1f} %" for longer in row[1:])])
-columns = [(card, way) for card in ("T4", "H100 SXM") for way in ("offload", "recompute")]
+            row.append(f"{100 * (fastest.peak_bytes / ledger.peak_bytes - 1):+.0f} %")
+            row.append(f"{100 * min(fastest.slowdown, one_by_one.slowdown):+.1f} %")
+            row.append(f"{100 * recomputed / fastest.compute_seconds:+.1f} %")
+        rows.append(row)
+said = ("peak", "offload: time", "recompute: time")
+columns = [(card, what) for card in ("T4", "H100 SXM") for what in said]
 names, values = [row[0] for row in rows], [row[1:] for row in rows]
-pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["longer by", ""]))
+pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192", ""]))
 
 # %% [markdown] slide="notes"
-# On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the H100, and
-# in 16 bits on both cards, recomputing is far cheaper, as far as these searches find. So there recompute first. Offload goes
-# with it: lesson 09's blocks are recomputed, and their inputs move.
+# On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the
+# H100, and in 16 bits on both cards, recomputing is far cheaper, as far as these searches find: the more so, the nearer
+# kernels come to the card's peak. The two also work together: lesson 09 recomputed a
+# transformer's blocks and moved their inputs.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -702,7 +736,7 @@ pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["longer by
 # One question: **what does one extra forward pass buy?**
 
 # %% [markdown] slide="notes"
-# The outline keeps everything. Before each move say whether the peak will fall, and how much longer the step
+# Before each move say whether the peak will fall, and how much longer the step
 # will become.
 
 # %% tags=["nbval-ignore-output"]
@@ -710,14 +744,14 @@ recompute_explorer()
 
 # %% [markdown] slide="notes"
 # Try three things. Find the number of even segments with the lowest peak for GoogLeNet; then take *lowest peak*. Give
-# VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains next to nothing.
+# VGG-16 to *least time that fits* at batch 256 on a P100. Why does the dense net gain next to nothing?
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# With even segments the peak goes down and up, as in the figure above. *Least time that fits* looks for the cheapest cuts
-# that `fit` lets through, gaps of the allocator and workspace included; the sentence says whether there are any. Nearly
-# all of the dense net's bytes are parameters, gradients and momentum, and recomputation drops maps.
+# With even segments the peak goes down and up, as in the figure above. *Least time that fits* looks for the cheapest
+# cuts that fit, gaps of the allocator and workspace included. Nearly all of the dense net's bytes are parameters,
+# gradients and momentum, and recomputation drops maps.
 #
 # </details>
 
@@ -725,16 +759,14 @@ recompute_explorer()
 # ## Recap
 #
 # 1. A segment keeps its input and computes the rest again.
-# 2. One extra forward pass is about a third more time, and well chosen cuts need not pay all of it.
+# 2. One extra forward pass takes about a third more time and buys ResNet-50 two thirds of its peak. Good cuts pay less.
 # 3. Results stay the same, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
 # The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
 #
-# k segments of n equal layers hold k + n/k units. These are fewest at k = √n, and fewer still with segments that get
-# shorter towards the end. The extra time is a third only if the backward pass takes twice as long as the forward one.
-# Where layers keep much, as the first ones of VGG-16 do, short segments that end with a costly layer lower the peak at
-# the price of a few per cent more time.
+# k segments of n equal layers hold k + n/k units, fewest at k = √n, and fewer still with segments that get shorter
+# towards the end.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.
