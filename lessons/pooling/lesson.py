@@ -457,7 +457,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # not a max pool, but a pool that does not need its input. Compared with the last row, compiled max pools keep their
 # positions more, 5.19 GiB against 5.01, and nothing else.
 #
-# So the bytes counted before this section hold in eager mode only. What a compiler keeps may change with its next
+# So the bytes counted before this section are those of eager mode. What a compiler keeps may change with its next
 # version. Run the next cell with yours.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
@@ -658,9 +658,9 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager and in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. `torch.compile` stores a position in 8 bits (windows up to 5 × 5), and of a ReLU's output that no other layer needs
-#    one byte a value.
+# 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
+# 2. Compiled, a position takes 8 bits (windows up to 5 × 5), and a ReLU's output that no other layer needs one byte a
+#    value.
 # 3. A pool with a stride shrinks the maps that follow.
 
 # %% [markdown] slide="notes"
