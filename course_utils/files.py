@@ -1,7 +1,5 @@
 """Files that are whole or not there: written beside, then renamed."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What whoever follows a step changes around it and puts back: in the process, in torch, in random numbers."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import random

@@ -1,7 +1,5 @@
 """Bars: one quantity found in several ways."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

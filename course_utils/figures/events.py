@@ -3,8 +3,6 @@
 `skyline` draws what is laid out here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -5,8 +5,6 @@ comes from the ledger. With a `speed.StepTime` the horizontal axis is predicted 
 another. Here is what it says; `skyline_plot` draws it.
 """
 
-from __future__ import annotations
-
 from course_utils.figures.events import by_operator, by_time, under
 from course_utils.figures.scene import WIDTH, Picture, Scene, text_width
 from course_utils.figures.skyline_plot import COLUMN_DASH, COLUMN_KEY, COLUMN_MARGIN, HEIGHT, LEFT, TITLE_GAP, Plot

@@ -1,7 +1,5 @@
 """The skyline's plot: bands, limit and outlines on a scene, and a place for every label where there is room for it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What every picture of the course shares: one colour per role, text sizes, byte axes, titles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

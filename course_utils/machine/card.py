@@ -3,8 +3,6 @@
 What is timed is timed by `timing`, what is weighed is weighed by `measure`.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

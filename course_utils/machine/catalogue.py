@@ -5,8 +5,6 @@ is read and what it says; values computed from others are listed in `derived` as
 cell is a value nobody confirmed.
 """
 
-from __future__ import annotations
-
 import csv
 import difflib
 import math

@@ -14,8 +14,6 @@ counters. Nobody can compute it. `contexts.csv` has what was reported, in MiB, w
 Two numbers are chosen here, both bounds of those reports; none was fitted to a step that ran or failed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path

@@ -4,8 +4,6 @@ One code path for both devices: on a GPU the CUDA allocator's own counters, on a
 allocation, so that the scratch memory inside kernels counts too.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import platform

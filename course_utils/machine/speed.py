@@ -5,8 +5,6 @@ overlaps, and nothing is fitted to a network. `course_utils.machine.timing` meas
 this machine a device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

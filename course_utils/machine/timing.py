@@ -4,8 +4,6 @@ By the clock of torch.utils.benchmark, which waits for a GPU to finish; medians 
 NumPy alone, so that it runs on a GPU machine with nothing else installed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

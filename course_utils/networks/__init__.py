@@ -5,8 +5,6 @@ without the batch axis. Weights are PyTorch's default initialisation: the course
 only the small networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Convolutional networks of the literature, from AlexNet to ResNet-101, each for the 1000 classes of ImageNet."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Dense, recurrent and small convolutional networks."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ A list of items in order of importance, each with a limit of its own; what time 
 memory and what fails is written down as such. What lessons call live measures here, too: `course_utils.machine`.
 """
 
-from __future__ import annotations
-
 import itertools
 import signal
 import sys

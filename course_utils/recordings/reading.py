@@ -4,8 +4,6 @@
 that goes under a figure in each of the three cases.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The dataclasses are the schema. A live measurement has the same types, many of t
 `peak_bytes`), counts aside.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import json

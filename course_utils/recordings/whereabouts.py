@@ -3,8 +3,6 @@
 Whatever cannot be read (no nvidia-smi, no git) is left empty.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -17,8 +17,6 @@ maps that a convolution reads and writes: a guess, the residual of one rounded f
 gpu_ladder` says how often the verdict errs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Traced: everything autograd and torch do. Counted: how many bytes 4-bit weights 
 kernels make what they return and nothing besides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

@@ -6,8 +6,6 @@ and traced anew at every batch asked for. `course_utils.trace.recorder` does the
 and `course_utils.trace.kernels` know what real kernels do differently, `course_utils.memory` reads the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ Never extrapolates what does not fit: a size, a shape or an order of events that
 them alone, such as `if len(x) == 64`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter, eq

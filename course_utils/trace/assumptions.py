@@ -1,7 +1,5 @@
 """What a trace takes for granted, in the words of `StepTrace.assumptions`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from torch import nn

@@ -4,8 +4,6 @@ A function that names the network, a parameter, an optimizer or another network,
 anew with their copies in these places; whatever reaches none of them is shared, not copied.
 """
 
-from __future__ import annotations
-
 import copy
 import dis
 import functools

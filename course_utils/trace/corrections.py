@@ -1,7 +1,5 @@
 """What a recording becomes once its step is over: roles that only its end tells, and what kernels do unseen."""
 
-from __future__ import annotations
-
 import math
 
 from course_utils.memory import ROLE

@@ -5,8 +5,6 @@ end, for an operator without a rule of its own (`torch._subclasses.fake_impls`),
 of the results that they are on the CPU; for those known to be so this does it at once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

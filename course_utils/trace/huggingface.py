@@ -4,8 +4,6 @@ The model is taken as it is, attention masks, caches and checkpointing included.
 kind of model it is; `inputs` says it where that does not suffice. transformers itself is never imported here.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

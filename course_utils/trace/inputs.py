@@ -1,7 +1,5 @@
 """What goes into a step besides the network: a tree of specs, made into tensors without data at any batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod

@@ -35,8 +35,6 @@ it. "By a T4" (A100, H100): peaks measured by others on a real card and publishe
     `GroupNormBackwardKernelImplInternal`. Confirmed: backward, by peaks of Liger-Kernel's seven sizes on an A100.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

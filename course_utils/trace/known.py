@@ -5,8 +5,6 @@ is computed once more on real tensors, as long as it is small. So `if mask.all()
 while whatever depends on the input or on the weights stays unknown.
 """
 
-from __future__ import annotations
-
 import weakref
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

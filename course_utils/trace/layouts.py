@@ -1,7 +1,5 @@
 """New tensors as torch's kernels lay them out in memory, and how many windows fit: what shortcuts are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any

@@ -1,7 +1,5 @@
 """Shapes of norms and of their gradients, as `course_utils.trace.shortcuts` gives those of other operators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

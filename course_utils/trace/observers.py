@@ -4,8 +4,6 @@ The recorder shows every call to the observers that ask for its operator. A new 
 `Recorder.__init__`; whoever needs its findings reads them from there once the step is over.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What operators.toml says of torch's operators."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

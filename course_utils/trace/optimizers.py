@@ -4,8 +4,6 @@ The step does not depend on the batch, so it is run on parameters of its own, on
 was made of the network's own parameters, and not of those handed over, is copied onto these first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

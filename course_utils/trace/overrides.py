@@ -5,8 +5,6 @@ here, at torch's dispatcher: whichever name an operator was called by, and only 
 is listed, with its sources, in `course_utils.trace.kernels`.
 """
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Numbers count from the start of the run: an event's place in `Run.events`, a storage's in `Run.storages`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

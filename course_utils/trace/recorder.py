@@ -9,8 +9,6 @@ An operator takes three steps here: it runs, on shapes (`Recorder._run`); what i
 (`_note`); `observers` see it, and an `Event` of `record` is left.
 """
 
-from __future__ import annotations
-
 import sys
 import weakref
 from dataclasses import dataclass

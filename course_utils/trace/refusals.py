@@ -1,7 +1,5 @@
 """Why a step cannot be traced, in one line that names the place, the cause and what to do."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import traceback

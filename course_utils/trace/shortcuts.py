@@ -5,8 +5,6 @@ not the plain one; then torch's own kernel runs. operators.toml says under [shor
 tests/library/test_kernels.py holds every shortcut against that kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Every figure is the library's. The builder's code runs here, with the permission
 `builders` finds the network, `network` traces it under `Settings`, `changes` tries others, `report` says it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The reader's network, by its builder or by its config, and what a step of it is."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each figure is of the changed step itself: *traced*, as the first one was, but f
 *computed* from its trace. Which sets are worth tracing is guessed from the changes one by one; what is printed is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What the command line names by MODULE:NAME."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import sys

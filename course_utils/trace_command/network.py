@@ -1,7 +1,5 @@
 """A network, and its step under the settings of the command: what `course trace` traces, again for every change."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

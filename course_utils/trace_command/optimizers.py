@@ -1,7 +1,5 @@
 """The optimizers that `course trace` knows by name, and the reader's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `course trace` says, once: as text, as JSON, and as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,14 +1,14 @@
 """A lesson presented live by jupyterlab-slideshow: each press of the space bar shows something, no slide is taller than
 the window, and an explorer on a slide answers the keyboard.
 
-With COURSE_SCREENSHOTS=folder the walk leaves a picture of every slide there.
+Lesson 03 is walked, and every lesson in the thorough run. With COURSE_SCREENSHOTS=folder the walk leaves a picture of
+every slide there.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Any
 
 import lab
 import pytest
+from amount import THOROUGH
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from classroom import deck
 from classroom.authoring import plan
-from classroom.notebooks import read_notebook, topics
+from classroom.notebooks import read_notebook, to_text, topics
 from website.slides import cut
 
 browser_test = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
@@ -87,12 +89,18 @@ def test_notes_are_kept_for_the_speaker() -> None:
         assert word in spoken
 
 
+@pytest.fixture(scope="module", params=topics(lab.REPOSITORY) if THOROUGH else [LESSON.stem])
+def lesson(request: pytest.FixtureRequest) -> NotebookNode:
+    return read_notebook(LESSON.with_stem(request.param))
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Lesson 03 presented from its first cell on, with only the imports and the explorer run."""
+def page(lesson: NotebookNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The lesson presented from its first cell on: 03 with its imports and its explorer run, another run whole."""
     copy = tmp_path_factory.mktemp("deck") / "lesson.ipynb"
-    shutil.copy(LESSON, copy)
-    ids = [cell.id for cell in read_notebook(LESSON).cells if "explorer" in cell.source and cell.cell_type == "code"]
+    copy.write_text(to_text(lesson))
+    codes = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    ids = [cell.id for cell in codes if THOROUGH or "explorer" in cell.source]
     with lab.server(copy.parent, tmp_path_factory.mktemp("server")) as address, lab.browser(1280, 720) as tab:
         lab.open_notebook(tab, address, copy.name)
         tab.set_default_timeout(lab.CELLS_SECONDS * 1000)
@@ -108,7 +116,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             ids,
         )
         tab.wait_for_function(lab.IDLE)
-        tab.locator(".course-explorer svg[role=img]").first.wait_for(state="attached")
         tab.locator(".jp-MarkdownCell").first.click()
         tab.evaluate("() => window.jupyterapp.commands.execute('deck:start')")
         tab.locator(".jp-deck-mod-visible").first.wait_for()
@@ -123,8 +130,7 @@ def _shot(page: Any, name: str) -> None:
 
 @pytest.mark.browser
 @browser_test
-def test_each_press_of_the_space_bar_shows_another_slide_whole_in_large_text(page: Any) -> None:
-    lesson = read_notebook(LESSON)
+def test_each_press_of_the_space_bar_shows_another_slide_whole_in_large_text(page: Any, lesson: NotebookNode) -> None:
     slides = [*chain(*cut(lesson, "03", LESSON.parent)[1])]
     seen: list[list[str]] = []
     looks: list[bytes] = []
@@ -152,6 +158,8 @@ def test_each_press_of_the_space_bar_shows_another_slide_whole_in_large_text(pag
 @pytest.mark.browser
 @browser_test
 def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any) -> None:
+    if not page.locator(".course-explorer").count():
+        pytest.skip("a lesson without an explorer")
     for _ in range(60):  # back to the explorer
         if page.locator(".course-explorer").first.is_visible():
             break
@@ -159,7 +167,7 @@ def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any)
         page.wait_for_timeout(50)
     before, cells = page.locator(".course-explorer svg[role=img]").first, page.evaluate(SLIDE)["cells"]
     label = before.get_attribute("aria-label")
-    lab.slider(page, "batch").focus()
+    page.locator(".course-explorer .noUi-handle").first.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
         "label => document.querySelector('.course-explorer svg[role=img]').getAttribute('aria-label') !== label",

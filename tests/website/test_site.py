@@ -154,6 +154,13 @@ def test_the_search_finds_the_guide_by_a_model_that_it_covers(served: str, tab: 
     tab.locator("#search-results a[href^='field-guide.html']").first.wait_for()
 
 
+def test_the_guides_contents_list_every_table_of_it(served: str, tab: Any) -> None:
+    tab.goto(f"{served}/field-guide.html")
+    listed = [one.strip() for one in tab.locator(".page-toc a").all_text_contents()]
+    assert listed == [one.strip("# \n") for one in tab.locator("article h2").all_text_contents()]
+    assert len(listed) == 4
+
+
 # -- explorers ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def _said(table: Guide) -> Iterator[dict[str, str]]:
 
 
 def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
-    """The guide as a fragment for any page.
+    """The guide as a fragment for any page: sections, and headings between them.
 
     Args:
         table: the answers; those of this folder if not given.
@@ -199,6 +200,8 @@ def write(folder: Path) -> str:
     write_parts(folder / "_static" / "guide")
     html = fragment(parts="_static/guide/")
     title = "# What fits: the field guide\n\nHow much GPU memory (VRAM) does it take to train or fine-tune a model?"
+    # Headings as Sphinx's own: it lists in a page's contents what it has read, and not what is in raw HTML.
+    html = re.sub(r"<h2>(.*?)</h2>\n", r"````\n\n## \1\n\n````{raw} html\n", html)
     write_whole(folder / DOCUMENT, f"{title}\n\n````{{raw}} html\n{html}\n````\n\n{_contents(guide())}\n")
     return DOCUMENT
 

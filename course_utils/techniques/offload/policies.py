@@ -4,8 +4,6 @@ Rhu et al., "vDNN: virtualized deep neural networks for scalable, memory-efficie
 2016). Its search among them is in lesson 09.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from course_utils.machine import hardware

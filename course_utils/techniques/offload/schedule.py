@@ -3,14 +3,11 @@
 `course_utils.techniques.offload.simulation` makes schedules; here is what they say.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from course_utils.allocator import Requests
 from course_utils.machine.hardware import Float64
@@ -97,13 +94,6 @@ class Schedule:
     def copy_floor_seconds(self) -> float:
         """Seconds the copy stream is busy: no step that makes these copies is shorter."""
         return sum(copy.ends - copy.begins for copy in self.copies)
-
-    def stall_seconds(self) -> pd.Series:
-        """Seconds of waiting by reason: a Series over REASONS that sums to `total_seconds - compute_seconds`."""
-        sums = dict.fromkeys(REASONS, 0.0)
-        for stall in self.stalls:
-            sums[stall.reason] += stall.seconds
-        return pd.Series(sums, name="seconds")
 
     def explain(self, stall: Stall) -> str:
         """Why a stall happened, in one sentence with its numbers."""

@@ -5,8 +5,6 @@ tensors. It decides when things happen; what moves and with which algorithm is
 `course_utils.techniques.offload.policies`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 `pytorch_step` takes the trace as it is; lesson 09 makes of the same trace the step of a framework of 2016.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
