@@ -731,6 +731,15 @@ batch_explorer()
 #
 # </details>
 
+# %% [markdown] slide="skip"
+# ## Further: what people believe
+#
+# Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from traces and from
+# published times: see `lessons/batch_size/claims.py`, and for 55 `lessons/why_gpus/claims.py`.
+
+# %% slide="skip"
+judge([26, 55, 79, 80])
+
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
@@ -754,12 +763,3 @@ pd.DataFrame(rows) if rows else None
 #
 # Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save, then `course
 # check 07` gives your marks.
-
-# %% [markdown] slide="skip"
-# ## Further: what people believe
-#
-# Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from traces and from
-# published times: see `lessons/batch_size/claims.py`, and for 55 `lessons/why_gpus/claims.py`.
-
-# %% slide="skip"
-judge([26, 55, 79, 80])
