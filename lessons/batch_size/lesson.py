@@ -542,7 +542,7 @@ for role, size in [*change.items(), ("together", extra)]:
 # So as a rule of thumb for a peak in the backward pass, pieces pay where they save more of the maps than the gradient
 # of the largest layer. A third micro-batch needs no more than the second:
 
-# %%
+# %% slide="subslide"
 three_fours = traced(networks.alexnet, accumulate=3).at(4)
 print(f"AlexNet: 3 × 4 {format_bytes(three_fours.peak_bytes)}", end=", ")
 print(f"2 × 4 {format_bytes(two_fours.peak_bytes)}")
