@@ -226,8 +226,8 @@ graded.saturated_from(saturated_from)
 # ## 6. A training step in micro-batches
 #
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` images
-# in the network at a time, so that the step asks for **at most a quarter** of the memory that the step below asks for (on
-# the batches of the check).
+# in the network at a time, so that the step asks for **at most a quarter** of the memory that the step below asks for,
+# beyond what is there before the step (on the batches of the check).
 #
 # The last micro-batch may be smaller. The function is called for one batch after the other. When it begins, gradients
 # may still be there, from its last call or from somebody else's step. What it returns does not matter.

@@ -109,7 +109,7 @@ graded.route(route)
 # ## 3. Does the pool pay?
 #
 # A max pool of `size` × `size` (stride `size`, which divides `side`) is put after `channels` maps of `side` ×
-# `side`. Maps follow it with `later[0]`, `later[1]`, … channels. Without the pool each of them would
+# `side`. Later layers keep maps with `later[0]`, `later[1]`, … channels. Without the pool each of these would
 # have `side` × `side` values a channel; with it, the pool's side.
 #
 # How many bytes does a step with `batch` images in float32 keep **less** because of the pool? Count what the

@@ -18,7 +18,7 @@
 # 1. follow a gradient through a max pool by hand;
 # 2. say to the byte what a pool keeps in PyTorch's eager mode, in any precision;
 # 3. write a pool that keeps less, and say what `torch.compile` does about it;
-# 4. say what pools are for, and what their place in a network does to the peak.
+# 4. say what pools save, and what their place in a network does to the peak.
 #
 # About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
@@ -67,7 +67,7 @@ pool_drawn(
 # %% [markdown] slide="notes"
 # In the backward pass the gradient of an output belongs to the winner of its window. The other three values had no part
 # in the output, and their gradient is zero. Where the winner was, PyTorch reads from the index. An average pool has no
-# winner: each value gets a quarter, wherever it is, and nothing has to be noted.
+# winner: each value gets a quarter of the gradient, and nothing has to be noted.
 
 # %% [markdown] slide="slide"
 # ## By hand: twelve bytes a value
@@ -78,8 +78,8 @@ pool_drawn(
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# GoogLeNet has many pools: 13 of them among 57 convolutions. Nine times it joins four branches. Such a *concatenation*
-# copies their outputs into one map, which the next layers read and keep.
+# GoogLeNet, as it was published in 2014, has many pools: 13 of them among 57 convolutions. Nine times it joins four
+# branches. Such a *concatenation* copies their outputs into one map, which the next layers read and keep.
 
 # %% folded=true
 with torch.device("meta"):
@@ -100,8 +100,9 @@ print(f"{sum(produced.values()) // 128:,} by {len(pools)} max pools")
 
 # %% slide="subslide"
 guess = predict(
-    "A ReLU follows each convolution, and its output is kept. Of all that training keeps of "
-    "GoogLeNet, what share are the positions that its max pools note?",
+    "Training keeps these values, 4 bytes each (of a convolution, what its ReLU made), and a "
+    "position of 8 bytes for each value of a max pool. What share of all that are the "
+    "positions?",
     unit="%",
 )
 guess
@@ -132,7 +133,7 @@ reveal(
 )
 
 # %% [markdown]
-# A third of what training keeps is notes of where the maxima were.
+# A third of what training keeps of this network is notes of where the maxima were.
 
 # %% slide="subslide" folded=true
 still = [name for name, pool in pools.items() if pool.stride in (1, (1, 1))]
@@ -155,24 +156,12 @@ pd.DataFrame(
 # Nine of the thirteen are in the Inception blocks, 3 × 3 with stride 1. They shrink nothing: each produces as many
 # values as it reads, with an index for each.
 #
-# PyTorch's pools hold on to their *input* as well, max and average alike. That adds nothing where a ReLU comes before
-# the pool, since the ReLU keeps the same tensor:
+# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps. Torchvision's GoogLeNet
+# has a batch norm after each convolution, which keeps one map more. There the positions are a smaller share:)
 
 # %%
-positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
-by_relu = positive.grad_fn._saved_result
-for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
-    by_pool = pool(positive, 2).grad_fn._saved_self
-    same = by_relu.data_ptr() == by_pool.data_ptr()
-    print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
-
-# %% [markdown] slide="notes"
-# But two of GoogLeNet's pools, `pool3` and `pool4`, read a concatenation that no other layer reads. A concatenation does
-# not need its result in the backward pass. So these two inputs are kept for the pools alone:
-
-# %%
-joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
-print(f"inputs of pool3 and pool4: {format_bytes(kept[joined].sum())}")
+with_norms = 8 * by_pools / (12 * by_pools + 2 * 4 * by_convolutions + 4 * by_joins)
+print(f"by hand, with batch norms: {100 * with_norms:.0f} %")
 
 # %%
 guess_half = predict(
@@ -197,6 +186,18 @@ reveal(
         (50 * share, "Half of it? The positions are whole numbers, and keep their 8 bytes."),
     ],
 )
+
+# %%
+others = (1 - share) / 2  # of what is kept in float32
+hand = 100 * share / (share + others)
+print(f"by hand: {share:.4f} / ({share:.4f} + {others:.4f}) = {hand:.1f} %")
+twice = half.by_layer().set_index("layer")["saved feature maps"]["conv1"]
+print(f"conv1 keeps {format_bytes(twice)} here, and kept {format_bytes(kept['conv1'])} before")
+print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):.1f} %")
+
+# %% [markdown] slide="notes"
+# The positions stay, and the other two thirds are halved. The trace's share is a little lower: in half precision
+# `conv1` keeps the images that it read once more, as halves.
 
 # %% [markdown] slide="slide"
 # ## Two bits would do
@@ -229,7 +230,7 @@ class Remembering(torch.autograd.Function):
         if ctx.bits == 2:
             position = torch.stack([position >> shift & 3 for shift in (0, 2, 4, 6)], 1)
         winner = position.view(gradient.shape)[..., None].long()
-        windows = torch.zeros(*gradient.shape, 4, device=gradient.device)
+        windows = gradient.new_zeros(*gradient.shape, 4)
         windows = windows.scatter(-1, winner, gradient[..., None]).unflatten(4, (2, 2))
         n, c, h, w = gradient.shape
         return windows.transpose(3, 4).reshape(n, c, 2 * h, 2 * w), None
@@ -302,10 +303,175 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # either, and pays in parameters.
 
 # %% [markdown] slide="slide"
-# ## What pools are for, and where
+# ## What `torch.compile` keeps
 #
-# A pool shrinks the maps that follow. It also lets later values see further: the *receptive field* of a value is the
-# part of the image that it depends on.
+# So far everything ran as written, in *eager* mode. `torch.compile` looks at both passes together before it decides
+# what to keep. Does it find the two bits?
+
+# %% [markdown] slide="notes"
+# We run it up to the point where it has decided what to keep: operators are rewritten as "inductor", its usual backend,
+# rewrites them, and a *planner* chooses what to save. Only the kernels are not written, so no C++ compiler is needed.
+# First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
+
+# %%
+convolution = nn.Conv2d(8, 8, 3, padding=1)
+pair = nn.Sequential(convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1))
+example = torch.empty(1, 8, 4, 4)
+for name, backend in {"eager": None, "compiled": PLANNED}.items():
+    print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
+
+# %% [markdown] slide="notes"
+# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled, a position takes 8 bits:
+# not two, but no longer 64 (in windows up to 5 × 5; in larger ones it stays at 64). And the planner finds something
+# better. Of the ReLU's output it keeps one byte a value: was it positive? The ReLU's backward pass needs no more than
+# that, and the compiled pool does not keep its input.
+#
+# In eager mode PyTorch's pools do hold on to their *input*, max and average alike. That adds nothing where a ReLU comes
+# before the pool, since the ReLU keeps the same tensor:
+
+# %% slide="subslide"
+positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
+by_relu = positive.grad_fn._saved_result
+for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
+    by_pool = pool(positive, 2).grad_fn._saved_self
+    same = by_relu.data_ptr() == by_pool.data_ptr()
+    print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
+
+# %% [markdown] slide="notes"
+# But two of GoogLeNet's pools, `pool3` and `pool4`, read a concatenation that no other layer reads. A concatenation
+# does not need its result in the backward pass. So these two inputs are kept for the pools alone:
+
+# %%
+joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
+print(f"inputs of pool3 and pool4: {format_bytes(kept[joined].sum())}")
+
+# %% [markdown] slide="notes"
+# A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet two kinds of ReLU are not
+# read by a convolution. Some stand before a max pool. Others end a branch: what the next convolutions read is the
+# concatenation, a copy.
+
+# %% folded=true
+before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
+branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
+before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
+positions, signs = 7 / 8 * index_bytes(step), 3 * (before_pools + before_joins)
+shrinking = {
+    "indices of max pools": (index_bytes(step), "1/8"),
+    "outputs of ReLUs before max pools": (4 * before_pools, "1/4"),
+    "outputs of ReLUs at the ends of branches": (4 * before_joins, "1/4"),
+}
+columns = ["eager", "compiled"]
+table = pd.DataFrame.from_dict(shrinking, orient="index", columns=columns)
+table["eager"] = table["eager"].map(format_bytes)
+table.loc["all that training keeps"] = [format_bytes(kept.sum()), "?"]
+table.rename_axis("GoogLeNet, batch 128")
+
+# %%
+guess_compiled = predict("Compiled, how much does training keep in all?", unit="GiB")
+guess_compiled
+
+# %% slide="skip"
+images = torch.empty(128, 3, 224, 224, device="meta")
+eager, compiled = kept_by_type(google, images), kept_by_type(google, images, PLANNED)
+
+# %% slide="subslide" folded=true
+reveal(
+    guess_compiled,
+    {"compiled": compiled.sum() / GIB},
+    thoughts=[
+        (
+            (kept.sum() - positions) / GIB,
+            "An eighth of the indices. The values of the ReLUs shrink to a quarter too.",
+        ),
+        (
+            (kept.sum() - positions - signs) / GIB,
+            "Positions and signs, both right. One thing more goes: what pool3 and pool4 read.",
+        ),
+        (kept.sum() / 8 / GIB, "An eighth of everything: only the indices shrink by 8."),
+    ],
+)
+
+# %% [markdown] slide="notes"
+# `pool3` and `pool4` read concatenations, which were kept for them alone. The compiled pools do not hold on to them.
+# With these the sum is closed:
+
+# %% slide="subslide" folded=true
+mask = 3 * 128 * 1024  # of dropout, 1,024 values an image; eager mode on meta keeps float32
+falls = {
+    "positions, 8 bits for 64": positions,
+    "signs before max pools": 3 * before_pools,
+    "signs at the ends of branches": 3 * before_joins,
+    "what pool3 and pool4 read": kept[joined].sum(),
+    "dropout's mask, a byte a value": mask,
+}
+fall = eager.sum() - compiled.sum()
+waterfall(
+    ("eager", eager.sum() / MIB),
+    {what: size / MIB for what, size in falls.items()},
+    "by this sum",
+    "MiB",
+    title=f"Compiled, GoogLeNet keeps {fall / MIB:,.0f} MiB less; positions are "
+    f"{100 * positions / fall:.0f} % of that",
+)
+
+# %%
+left = eager.sum() - sum(falls.values())
+print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} MiB")
+
+# %% [markdown]
+# Compiled, GoogLeNet keeps less than half, and every byte of the difference is accounted for.
+
+# %% [markdown] slide="notes"
+# Is it the max pools that make it possible? Take them away: average pools have no positions to shrink. We try them in
+# VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
+
+
+# %% slide="skip"
+class Mean(nn.Module):
+    """A 2 × 2 average pool whose backward pass needs nothing but shapes."""
+
+    def forward(self, maps):
+        return maps.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).mean((3, 5))
+
+
+# %% slide="subslide" folded=true
+rows = {}
+for kind, make in {
+    "max pools": lambda: nn.MaxPool2d(2),
+    "average pools": lambda: nn.AvgPool2d(2),
+    "averages by reshaping": Mean,
+}.items():
+    with torch.device("meta"):
+        model = networks.vgg16()
+        for name in POOLS:
+            setattr(model, name, make())
+    rows[kind] = {
+        way: format_bytes(kept_by_type(model, images, backend).sum())
+        for way, backend in {"eager": None, "compiled": PLANNED}.items()
+    }
+pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
+
+# %% [markdown] slide="notes"
+# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its
+# input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what it takes is
+# not a max pool, but a pool that does not need its input. Compared with the last row, compiled max pools keep their
+# positions more, 5.19 GiB against 5.01, and nothing else.
+#
+# So the bytes counted before this section are those of eager mode. What a compiler keeps may change with its next
+# version. Run the next cell with yours.
+
+# %% slide="skip" tags=["change", "nbval-ignore-output"]
+# Change the network. Where there is a C++ compiler, try the backend "inductor" too.
+network, backend = networks.small_cnn(), PLANNED
+pictures = torch.randn(64, 3, 32, 32)
+print("eager:   ", kept_by_type(network, pictures).to_dict())
+print("compiled:", kept_by_type(network, pictures, backend).to_dict())
+
+# %% [markdown] slide="slide"
+# ## What a pool saves, and where
+#
+# Eager again, and the other side of the balance. A pool shrinks the maps that follow. It also lets later values see
+# further: the *receptive field* of a value is the part of the image that it depends on.
 
 # %% slide="subslide"
 guess_none = predict(
@@ -380,11 +546,12 @@ for name, gone in without.items():
 pd.DataFrame(rows).T.rename_axis("VGG-16")
 
 # %% [markdown]
-# This is what pools are for. Without them VGG-16 needs twelve times the memory and nearly fifty times the arithmetic,
-# and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
+# This is what shrinking buys, by a pool or by a stride. Without its pools VGG-16 needs twelve times the memory and
+# nearly fifty times the arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
 
 # %% [markdown] slide="slide"
-# Losing an early pool costs most. VGG-16's first one comes after two convolutions. Move it by one or two.
+# Losing `pool1` costs far more than losing `pool4`. So move `pool1`, which comes after two convolutions,
+# by one or two.
 
 
 # %% folded=true
@@ -402,7 +569,7 @@ def vgg16_moved(convolutions, pool):
 
 
 after = (1, 2, 3, 4)
-kinds = {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}
+kinds = {"first pool: max": nn.MaxPool2d(2), "first pool: average": nn.AvgPool2d(2)}
 moved = {kind: [vgg16_moved(number, pool) for number in after] for kind, pool in kinds.items()}
 peaks = {kind: [step.peak_bytes / GIB for step in steps] for kind, steps in moved.items()}
 plane(
@@ -414,7 +581,7 @@ plane(
     ),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
     [
-        Curve(kind, after, row, colour, dashed=kind == "average pool")
+        Curve(kind, after, row, colour, dashed=kind.endswith("average"))
         for (kind, row), colour in zip(peaks.items(), SERIES_COLOURS, strict=False)
     ],
     [
@@ -426,7 +593,7 @@ plane(
 )
 
 # %%
-for number, most in zip(after, moved["max pool"], strict=True):
+for number, most in zip(after, moved["first pool: max"], strict=True):
     print(f"pool after {number} convolutions: peak in the {most.peak_phase} pass", end=" ")
     print(f"at {most.peak_layer}")
 
@@ -434,7 +601,7 @@ for number, most in zip(after, moved["max pool"], strict=True):
 # Why are the two alike from 3 on? After 3 or 4 convolutions the peak is in the backward pass at the ReLU right before
 # the pool. The pool's backward pass is over by then, and its index is gone: the law of lesson 04.
 #
-# The order within one place matters too, if there is a batch norm. It keeps its *input*, a map of its own.
+# The order within one place matters too, if there is a batch norm. It keeps its *input*.
 
 # %% slide="skip" tags=["change"]
 # Change the order of the three and run: which orders keep least, and what do they share?
@@ -445,157 +612,16 @@ with torch.device("meta"):
     model = networks.vgg16()
     model.relu1_2, model.pool1 = nn.Sequential(*order), nn.Identity()
 ordered = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
-saved = ordered.by_layer()["saved feature maps"].sum()
-print(f"{format_bytes(saved)} kept, {format_bytes(ordered.peak_bytes)} at the peak")
+saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
+print(f"{format_bytes(saved[1])} kept, {format_bytes(saved[1] - saved[0])} for the norm")
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Three orders keep 10.19 GiB, three 9.04 GiB. Those that keep less have the norm after the pool, where its input is a
-# quarter as large.
+# Three orders keep 10.19 GiB, three 9.04 GiB: in each the norm adds one map, and after the pool a map is a quarter as
+# large. That map is the norm's input; right after a ReLU, which keeps this one anyway, it is the norm's output.
 #
 # </details>
-
-# %% [markdown] slide="slide"
-# ## What `torch.compile` keeps
-#
-# So far everything ran as written, in *eager* mode. `torch.compile` looks at both passes together before it decides what
-# to keep. Does it find the two bits?
-
-# %% [markdown] slide="notes"
-# We ask its *planner*, the part of `torch.compile` that decides what to keep, and leave out the backend "inductor", which
-# writes the kernels: no C++ compiler is needed. First a ReLU and a max pool between two convolutions. The ReLU makes 128
-# values, the pool 32.
-
-# %%
-convolution = nn.Conv2d(8, 8, 3, padding=1)
-pair = nn.Sequential(convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1))
-example = torch.empty(1, 8, 4, 4)
-for name, backend in {"eager": None, "compiled": PLANNED}.items():
-    print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
-
-# %% [markdown] slide="notes"
-# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled, it keeps each position in 8
-# bits: not in two, but in an eighth of what it was. And the planner finds something better. Of the ReLU's output it keeps
-# one byte a value: was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep
-# its input.
-#
-# A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet they can go in two places:
-# before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a copy.
-
-# %% folded=true
-before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
-branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
-before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
-positions, signs = 7 / 8 * index_bytes(step), 3 * (before_pools + before_joins)
-shrinking = {
-    "indices of max pools": (index_bytes(step), "1/8"),
-    "outputs of ReLUs before max pools": (4 * before_pools, "1/4"),
-    "outputs of ReLUs at the ends of branches": (4 * before_joins, "1/4"),
-}
-columns = ["eager", "compiled"]
-table = pd.DataFrame.from_dict(shrinking, orient="index", columns=columns)
-table["eager"] = table["eager"].map(format_bytes)
-table.loc["all that training keeps"] = [format_bytes(kept.sum()), "?"]
-table.rename_axis("GoogLeNet, batch 128")
-
-# %%
-guess_compiled = predict("Compiled, how much does training keep in all?", unit="GiB")
-guess_compiled
-
-# %% slide="skip"
-images = torch.empty(128, 3, 224, 224, device="meta")
-eager, compiled = kept_by_type(google, images), kept_by_type(google, images, PLANNED)
-
-# %% slide="subslide" folded=true
-reveal(
-    guess_compiled,
-    {"compiled": compiled.sum() / GIB},
-    thoughts=[
-        (
-            (kept.sum() - positions) / GIB,
-            "An eighth of the indices. The values of the ReLUs shrink to a quarter too.",
-        ),
-        (
-            (kept.sum() - positions - signs) / GIB,
-            "Positions and signs, both right. One thing more goes: what pool3 and pool4 read.",
-        ),
-        (kept.sum() / 8 / GIB, "An eighth of everything: only the indices shrink by 8."),
-    ],
-)
-
-# %% [markdown] slide="notes"
-# `pool3` and `pool4` read concatenations, which were kept for them alone. The compiled pools do not hold on to them.
-# With these the sum is closed:
-
-# %% slide="subslide" folded=true
-mask = 3 * 128 * 1024  # of dropout, 1,024 values an image; eager mode on meta keeps float32
-falls = {
-    "positions, 8 bits for 64": positions,
-    "signs before max pools": 3 * before_pools,
-    "signs at the ends of branches": 3 * before_joins,
-    "what pool3 and pool4 read": kept[joined].sum(),
-    "dropout's mask, a byte a value": mask,
-}
-waterfall(
-    ("eager", eager.sum() / MIB),
-    {what: size / MIB for what, size in falls.items()},
-    "by this sum",
-    "MiB",
-    title="What compiling takes away from GoogLeNet at batch 128",
-)
-
-# %%
-left = eager.sum() - sum(falls.values())
-print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} MiB")
-
-# %% [markdown]
-# Compiled, GoogLeNet keeps less than half, and every byte of the difference is accounted for.
-
-# %% [markdown] slide="notes"
-# Is it the pools that make it possible? Put average pools in their places, and the positions and the signs before them
-# should go. We do it in VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
-
-
-# %% slide="skip"
-class Mean(nn.Module):
-    """A 2 × 2 average pool whose backward pass needs nothing but shapes."""
-
-    def forward(self, maps):
-        return maps.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).mean((3, 5))
-
-
-# %% slide="subslide" folded=true
-rows = {}
-for kind, make in {
-    "max pools": lambda: nn.MaxPool2d(2),
-    "average pools": lambda: nn.AvgPool2d(2),
-    "averages by reshaping": Mean,
-}.items():
-    with torch.device("meta"):
-        model = networks.vgg16()
-        for name in POOLS:
-            setattr(model, name, make())
-    rows[kind] = {
-        way: format_bytes(kept_by_type(model, images, backend).sum())
-        for way, backend in {"eager": None, "compiled": PLANNED}.items()
-    }
-pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
-
-# %% [markdown] slide="notes"
-# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its
-# input, so the ReLU's values before it stay. An average that does not save its input frees them, and the max pools then
-# keep only their positions on top.
-#
-# So the bytes that this lesson counted before this section hold in eager mode only. What a compiler keeps may change with
-# its next version. Run the next cell with yours.
-
-# %% slide="skip" tags=["change", "nbval-ignore-output"]
-# Change the network. Where there is a C++ compiler, try the backend "inductor" too.
-network, backend = networks.small_cnn(), PLANNED
-pictures = torch.randn(64, 3, 32, 32)
-print("eager:   ", kept_by_type(network, pictures).to_dict())
-print("compiled:", kept_by_type(network, pictures, backend).to_dict())
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -603,7 +629,7 @@ print("compiled:", kept_by_type(network, pictures, backend).to_dict())
 # One question: **what should replace a pool?**
 
 # %% [markdown] slide="notes"
-# Before each move, say what happens to the maps and to the indices. All of it is eager mode.
+# Before each move, say what happens to the maps and to the indices. All of it is eager.
 
 # %% tags=["nbval-ignore-output"]
 pool_explorer("VGG-16", "pool1")
@@ -617,7 +643,7 @@ pool_explorer("VGG-16", "pool1")
 # <details><summary>What you will see</summary>
 #
 # Without `pool5` the peak does not move: it is at `relu4_3` in the backward pass, and by then `pool5` is done. A larger
-# window makes fewer values, so all maps after it shrink. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In
+# window makes fewer values, so the maps after it shrink too. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In
 # float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and the maps are halved.
 #
 # </details>
@@ -632,14 +658,15 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager and in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. `torch.compile` stores a position in 8 bits, and of a ReLU's output that no other layer needs one byte a value.
+# 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
+# 2. Compiled, a position takes 8 bits (windows up to 5 × 5), and a ReLU's output that no other layer needs one byte a
+#    value.
 # 3. A pool with a stride shrinks the maps that follow.
 
 # %% [markdown] slide="notes"
-# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half precision
-# the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor. The
-# positions of GoogLeNet's pools, which own no weight, are a third of all that training keeps.
+# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half
+# precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor.
+# The positions of the pools in GoogLeNet as published, which own no weight, are a third of all that training keeps.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

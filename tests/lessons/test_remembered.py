@@ -52,6 +52,15 @@ def test_compiled_a_max_pool_keeps_eight_bits_and_its_relu_a_sign():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("window", "kind"), [(2, "int8"), (3, "int8"), (5, "int8"), (6, "int64"), (8, "int64")])
+def test_compiled_a_position_in_a_window_above_five_keeps_its_eight_bytes(window, kind):
+    pooled = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(window))
+    images = torch.empty(2, 3, 2 * window, 2 * window, device="meta")
+    kept = kept_by_type(pooled.to("meta"), images, PLANNED)
+    assert kept[kind] == 2 * 4 * 2 * 2 * torch.empty((), dtype=getattr(torch, kind)).itemsize
+    assert len({"int8", "int64"} & set(kept.index)) == 1
+
+
 def test_compiled_an_average_pool_keeps_what_it_kept():
     images, network = torch.empty(8, 3, 32, 32, device="meta"), built((4, "average"), (8, "average"))
     assert int(kept_by_type(network, images, PLANNED).sum()) == int(kept_by_type(network, images).sum())
