@@ -181,8 +181,11 @@ class Plot:
         if self.timed:
             self._name_timed(_with_room(self.events.spans, TIMED_PHASES_NAMED))
             return
-        for span in _with_room(self.events.spans, PHASES_NAMED):
-            self.scene.add(Words((span.start + span.end) / 2, self.bottom + PHASE_ROW, span.name, SIZE, "middle"))
+        named = _with_room(self.events.spans, PHASES_NAMED)
+        widths = [text_width(span.name, SIZE) for span in named]
+        middles = [(span.start + span.end) / 2 for span in named]
+        for x, span in zip(_apart(middles, widths, PHASE_MARGIN, LEFT, self.right), named, strict=True):
+            self.scene.add(Words(x, self.bottom + PHASE_ROW, span.name, SIZE, "middle"))
 
     def _name_timed(self, spans: Sequence[Span]) -> None:
         """Phases and their seconds in one row under the axis, each under its span or led to it by a line."""

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import VGG, made_step, roomy
 from PIL import Image
+from torch import nn
 
 from course_utils import figures, networks
 from course_utils.figures import ROLE_COLOURS, scene, side_by_side, skyline, style
@@ -276,6 +277,15 @@ def test_whatever_the_step_labels_never_collide_and_no_role_goes_unnamed(step, b
     named = {text.text.removesuffix(" ") for text in words_of(picture)}
     for code, role in enumerate(ROLES):
         assert (role in named) == bool(ledger.matrix[:, code].any())
+
+
+def test_the_name_of_a_narrow_phase_keeps_off_its_neighbours():
+    net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(60)))
+    net[:-1].requires_grad_(False)
+    picture = skyline(training_step(net, input_shape=(8,), criterion=lambda out, y: out.mean(), optimizer="sgd").at(4))
+    boxes = [text.box for text in words_of(picture) if text.text in ("forward", "backward", "update")]
+    assert len(boxes) == 3
+    assert all(after[0] - before[2] > 12 for before, after in itertools.pairwise(sorted(boxes)))
 
 
 CORNERS = {
