@@ -579,7 +579,7 @@ offload_explorer()
 # ## Recap
 #
 # 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
-# 2. Several copies in flight wait less, and from some number on hold more memory: VGG-16's peak falls by a quarter.
+# 2. Several copies in flight wait less, and hold memory; VGG-16's peak falls by a quarter.
 # 3. Where layers are too narrow, a whole transformer block may hide a copy: if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
