@@ -236,7 +236,7 @@ for name, longer in ways.items():
 
 # %% [markdown] slide="notes"
 # Most of the gap is the indices. Of the rest we know one wait, in the list below: `conv1_2` does not cover the copy of its
-# input, as we found by hand.
+# input.
 
 # %% slide="slide" folded=true
 room = room_for_tensors(card)
@@ -286,8 +286,7 @@ compared(
 # %% [markdown] slide="notes"
 # Leaving the pools' maps on the card removes most of the waiting. *Tight* is lesson 03's word: the tensors and the
 # context fit, but the allocator or a fast convolution's scratch memory may be in the way. Most of what is
-# left are two waits for one map, the input of `conv1_2`, out and back: with 3 × 3 kernels and 64 channels it has 576, and
-# the rule asks for 919.
+# left are two waits for the input of `conv1_2`, out and back: it has 576, and the rule asks for 919.
 
 # %% slide="skip"
 some = simulate(vgg, card, "conv")
@@ -438,7 +437,7 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # %% [markdown] slide="notes"
 # A *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text, and each token is a
 # vector of *h* numbers, as each position of a map is a vector of C. A block has about 12 · h² weights, each used once a
-# token: 24 · h² operations. (Attention's products, which come on top, are left out.) Its input is 2 · h bytes a token
+# token: 24 · h² operations. (Attention's products come on top.) Its input is 2 · h bytes a token
 # in 16 bits.
 
 # %% [markdown] slide="subslide"
@@ -456,7 +455,7 @@ for name, h in widths.items():
 
 # %% [markdown] slide="notes"
 # The forward pass is the harder half: on the way back the copy can hide behind a second forward pass and a backward pass.
-# A whole step of such blocks, and what it saves, are behind the recap (*Further*).
+# A whole step is in *Further*, after the recap.
 
 # %% [markdown] slide="slide"
 # ## The real thing
@@ -630,8 +629,7 @@ pd.DataFrame(columns)
 # alone; the simulator also counts memory traffic and launches.
 #
 # torchtune reports of its offload, on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of
-# 0.4.0, 2024). Hugging Face's Transformers moves the same inputs with `save_on_cpu` (pull request 48444 of 2026), on the
-# stream of the kernels, where nothing hides.
+# 0.4.0, 2024).
 
 # %% [markdown] slide="skip"
 # **Further: the course's own class, and `save_on_cpu`.** The peak of what the allocator hands out in one step of the digits
