@@ -611,9 +611,9 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
-# 2. To fewer than 0.9 · C channels before a 3×3 from C to C it saves arithmetic, even where it costs memory.
-# 3. Squeezes give ResNet-50 four times the width for about ResNet-34's arithmetic, and training keeps such maps.
-# 4. MobileNetV2's block is wide inside: it keeps 13 times what a plain 3×3 does.
+# 2. Before a 3×3 from C to C it saves arithmetic if m is below 0.9 · C.
+# 3. ResNet-50 spends that on width, four times ResNet-34's: training keeps such maps.
+# 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
 # With batch norms, as in ResNets, double both numbers of the first point. The fourth is for 24 channels, expanded to

@@ -648,15 +648,14 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. Compiled, a position takes 8 bits (windows up to 5 × 5), and a ReLU's output a byte a value if no other layer needs
-#    it.
-# 3. Shrinking early is what saves: VGG-16's peak is twice as high without `pool1`, a twentieth higher without `pool4`.
+# 2. Compiled, a position takes 8 bits, and a ReLU's output a byte a value if no other layer needs it.
+# 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
 
 # %% [markdown] slide="notes"
 # Maps are smaller from the pool on, up to the first layer whose output size is fixed, such as an adaptive average. In
-# half precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same
-# tensor. Pools own no weight; in our GoogLeNet their positions are a third of all that training keeps, and with the
-# response normalisations of 2014 still about a quarter.
+# half precision the 12 bytes are 10; the 8 bits are for windows up to 5 × 5. A pool's input is kept as well, which adds
+# nothing where a ReLU keeps the same tensor. Pools own no weight; in our GoogLeNet their positions are a third of all
+# that training keeps, and with the response normalisations of 2014 still about a quarter.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.
