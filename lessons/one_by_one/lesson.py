@@ -612,7 +612,7 @@ pd.DataFrame(rows) if rows else None
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
 # 2. Before a 3×3 from C to C it saves arithmetic if m is below 0.9 · C.
-# 3. ResNet-50 spends that on width, four times ResNet-34's: training keeps such maps.
+# 3. ResNet-50 spends that on width, four times ResNet-34's, and keeps such maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
