@@ -510,7 +510,7 @@ channel_bars(
 # convolution save any of them? Put a full 3×3 in its place. And put in ReLU6, MobileNetV2's own activation, which cuts
 # off at 0 and at 6:
 
-# %%
+# %% folded=true
 rows = {}
 for name, block in {
     "depthwise, ReLU": inverted,
@@ -611,7 +611,7 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
-# 2. Before a 3×3 from C to C it saves arithmetic if m is below 0.9 · C.
+# 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
 # 3. ResNet-50 spends that on width, four times ResNet-34's, and keeps such maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
