@@ -183,8 +183,8 @@ print(f"2 × 128 peaks in {vgg.evaluate(Plan(256, 128)).peak}")
 # |---|---|---|
 # | micro-batches | 2 × 128, 4 × 64 | two of 128 images, or four of 64, one after the other |
 # | 16 bits | float16 | maps take half the bytes |
-# | offload (09) | conv, all, windowed 5 | moves what convolutions read; all that waits; the same, with up to five copies under way, its `window` |
-# | recomputation | cheapest, lowest peak | runs segments of lesson 10's search again: the cheapest within the card, or those with the lowest peak |
+# | offload (09) | conv, all, windowed 5 | moves what convolutions read; all that waits; the same, up to five copies under way (`window`) |
+# | recomputation (10) | cheapest, lowest peak | runs segments again: the cheapest within the card; those with the lowest peak |
 #
 # Which of the eight fits, and at what cost? In the picture full points fit; hollow ones do not, or are tight.
 
@@ -394,7 +394,7 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
 # how far the old peak was above it: 19.10 − 14.72 GiB in float32, 12.05 − 9.05 GiB in float16. What a technique saves depends
 # on where the next peak is. So try pairs, do not add savings.
 #
-# Why does it save nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already. Fetched on demand, they
+# Why nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already. Fetched on demand, they
 # would not be: it is the price of prefetching again.
 
 # %% folded=true
@@ -424,8 +424,7 @@ print(vgg.evaluate(mine))
 
 # %% [markdown] slide="notes"
 # We try four micro-batches, each with every way to offload and three ways to recompute. For 2 × 128, which is tight by itself,
-# lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer; the explorer at
-# the end has the rest.
+# lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer.
 
 # %% slide="subslide" folded=true
 shares = (0.85, 0.8, 0.75, 0.7, 0.65)
@@ -535,8 +534,8 @@ rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Offload drops out on the slower link and with more arithmetic. Here are the copies, kernels and waits of the first plan, pass
-# by pass. In the third row the arithmetic is 1.5 times as fast in the backward pass alone:
+# Copies, kernels and waits of the first plan, pass by pass; in the third row the arithmetic is 1.5 times as fast in the
+# backward pass alone:
 
 
 # %% slide="skip" folded=true
@@ -556,11 +555,11 @@ def by_pass(schedule):
 
 usual, fast = (problem.schedule(best.plan) for problem in (vgg, faster(1.5)))
 spared = np.where(usual.work.phase == FORWARD, usual.work.fast, fast.work.fast)
-work = replace(fast.work, fast=spared)
+mixed = replace(fast.work, fast=spared)
 schedules = {
     "as above": usual,
     "1.5 times the arithmetic": fast,
-    "the same, backward alone": simulate_work(work, "windowed", "p", rate, latency=latency),
+    "the same, backward alone": simulate_work(mixed, "windowed", "p", rate, latency=latency),
     "twice the arithmetic": faster(2).schedule(best.plan),
     "older link, PCIe 2.0": assumptions["older link, PCIe 2.0"].schedule(best.plan),
 }
@@ -571,8 +570,8 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # of the kernels' time. Then 4 × 64 wins. Where small batches are slow, it is the slowest of the three.
 
 # %% [markdown] slide="notes"
-# With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.15 s and 4 s. So compare pass by
-# pass. If the forward pass keeps its old speed, the wait is gone.
+# With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.1 s against 4. Where the forward
+# pass keeps its old speed (third row), the wait is gone.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
@@ -605,9 +604,9 @@ resnet = Problem("ResNet-50", 256, TITAN, GEN3)
 try_it(resnet, Plan(256), Plan(256, 64))
 
 # %% [markdown] slide="notes"
-# Two exact techniques are left: offload and recomputation, alone or together. Neither has to be done to all maps. Offload
+# Offload and recomputation are left, alone or together. Neither has to be done to all maps. Offload
 # may move every second, third or fourth map (`every`), and recomputation may choose which segments to run again. Computing
-# the whole forward pass again would take about a third longer, so look for less.
+# the whole forward pass again would take about a third longer, so expect less than that.
 
 # %%
 third = predict(
@@ -699,8 +698,8 @@ for plan in (*changed, replace(best_resnet.plan, every=1)):
 
 # %% [markdown] slide="notes"
 # All of the lost time is recomputation; the copies hide. Without either part it does not fit, and if every map moves, the
-# kernels wait. Why does moving every map cost VGG-16 next to no time, and ResNet-50 nearly as much again as its step? Compare
-# pass by pass once more, and give ResNet-50 a faster link:
+# kernels wait. Why does moving every map cost VGG-16 next to no time, and nearly double ResNet-50's? Compare pass by pass once
+# more, and give ResNet-50 a faster link:
 
 # %%
 rows = {}
