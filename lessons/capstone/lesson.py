@@ -478,8 +478,7 @@ folded([*front, again, *others])
 
 # %% [markdown] slide="notes"
 # Each row searches again among all plans. Scratch memory has only decided what counts as *tight* so far. In the row that bears
-# its name it is part of the peak: half of the maps that a convolution touches, which is our guess from one rounded figure of
-# 2016.
+# its name it is part of the peak: about half of the maps that a convolution touches, our guess from one rounded figure of 2016.
 #
 # The last row is the only one that was measured, on another network: in batches below 128 an image of GoogLeNet takes longer
 # on a Titan X, by Caffe2's published times (07). We add that loss to every plan. As the series ends at 128, 2 × 128 pays
@@ -604,7 +603,7 @@ resnet = Problem("ResNet-50", 256, TITAN, GEN3)
 try_it(resnet, Plan(256), Plan(256, 64))
 
 # %% [markdown] slide="notes"
-# Offload and recomputation are left, alone or together. Neither has to be done to all maps. Offload
+# Two exact techniques are left: offload and recomputation, alone or together. Neither has to be done to all maps. Offload
 # may move every second, third or fourth map (`every`), and recomputation may choose which segments to run again. Computing
 # the whole forward pass again would take about a third longer, so expect less than that.
 
