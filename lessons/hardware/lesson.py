@@ -276,7 +276,7 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # ## What the driver takes
 #
 # The 400 MB of 2014 were a buffer. Part of it is needed: driver and libraries load code for every process that uses the
-# card, its *context*. No tensor of yours is in it. Measure it after a step, with no other program running:
+# card, its *context*. To measure it, run a step with no other program on the card, then:
 #
 # ```python
 # free, total = torch.cuda.mem_get_info()
@@ -306,8 +306,9 @@ for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
 ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
 old = max(ampere, key=lambda one: one.mib)
 lazy = [one.mib for one in ampere if one.loading == "lazy"]
-print(f"  seen on an {old.name}, in {old.year}, loading {old.loading};", end=" ")
-print(f"loading lazy: {min(lazy):.0f} to {max(lazy):.0f} MiB")
+how = {"eager": "eagerly", "lazy": "lazily"}[old.loading]
+print(f"  seen on an {old.name}, in {old.year}, with kernels loaded {how};", end=" ")
+print(f"lazily: {min(lazy):.0f} to {max(lazy):.0f} MiB")
 t4 = device("T4")
 print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
 print("and its context comes out of these")

@@ -170,7 +170,8 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 #
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
 # bytes.</details>
-#
+
+# %% [markdown] slide="notes"
 # The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may well
 # be faster than its row (the roofline below shows it), and the card may need a larger batch.
 
@@ -361,16 +362,15 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# You time a step on a GPU, its data already there, with `time.perf_counter()`: first at batch 32, then with a million rows
-# in one batch.
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million rows.
 
 # %% [markdown] slide="notes"
-# A million rows are 31,250 times the work of 32.
+# A million rows in one batch are 31,250 times the work of 32.
 
 # %%
 guess_clock = predict(
-    "On the RTX 4090: loss.backward() and optimizer.step() have returned, and you stop the "
-    "clock. How many times as long does it show for a million rows as for 32?",
+    "loss.backward() and optimizer.step() have returned, and you stop the clock. How many "
+    "times as long does it show for a million rows as for 32?",
     unit="times as long",
 )
 guess_clock
