@@ -172,7 +172,8 @@ graded.cards_that_hold(cards_that_hold)
 # Some layers of a network are frozen. How many bytes does a training step need, in float32, by this accounting?
 #
 # - Every parameter is on the card, frozen or not.
-# - A trained layer also has a gradient for each of its parameters, and the optimizer's state.
+# - A trained layer also has a gradient for each of its parameters, and the optimizer's state (for Adam its two averages;
+#   what its update makes for a moment is not counted here).
 # - The batch of inputs is on the card.
 # - All layers are convolutions, so every layer **from the first trained one up** keeps its input, frozen or not. The
 #   input of the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer

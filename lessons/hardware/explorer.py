@@ -223,7 +223,7 @@ class HardwareExplorer(Explorer):
 
 def hardware_explorer(
     network: str = "VGG-16",
-    batch: int = 68,
+    batch: int = 80,
     optimizer: str | None = "momentum",
     precision: str = "float32",
     networks: Mapping[str, Network] = NETWORKS,
@@ -264,6 +264,6 @@ PAGE = Page(
         "network": ("VGG-16", "ResNet-50", "52 M dense net"),
         "optimizer": ("momentum", "adam", INFERENCE),
         "precision": ("float32", "bfloat16"),
-        "batch": (1, 16, 68, 128, 256, 512),
+        "batch": (1, 16, 80, 128, 256, 512),
     },
 )

@@ -44,7 +44,7 @@ from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
-from course_utils.techniques.capacity import fit, largest_batch
+from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
 from lessons.claims import judge
@@ -54,7 +54,7 @@ from lessons.hardware.offers import offers, rent_usd
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
-from lessons.shared.published import RENTALS, USED
+from lessons.shared.published import HALVES, RENTALS, USED
 
 # %% [markdown] slide="slide"
 # ## Part one: what fits
@@ -128,8 +128,8 @@ reveal(
 # bytes for each parameter *stay*. The update needs one value more.
 
 # %% [markdown] slide="notes"
-# That is in the update itself, `w = w - lr * m / (sqrt(s) + eps)`: the root is a value of its own. On a GPU PyTorch's default
-# updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
+# The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default updates
+# all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
 # shows the worst moment of the update. (For plain SGD the 8 bytes of the rule
 # are right, but they are weight and gradient; there is no momentum.)
 
@@ -184,9 +184,11 @@ side_by_side(
 # %% [markdown] slide="notes"
 # By the rule of 2014, a card of 6 GiB trains 753 million parameters. VGG-16, which classifies images, has 138 million.
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
-# pieces of words (lesson 13).
+# pieces of words (lesson 13). At its end it gives, for each token, a number for each of 50,257 pieces of words.
 #
-# How many samples fit? Here a step *fits* only with room to spare for what is no tensor; the next section defines it.
+# How many samples fit? A step *fits* if its tensors, the scratch memory of kernels and the gaps that PyTorch's allocator
+# leaves find room beside the driver's share, the *context* (next section). It does *not fit* if its tensors and the least
+# context reported of any card are more than the card. Between the two it is *tight*: it may run or fail.
 
 
 # %% slide="skip" folded=true
@@ -206,7 +208,7 @@ steps["GPT-2"] = language_step("GPT-2", sequence=1024, numbers="float32", optimi
 largest = {name: largest_batch(step, 6 * GIB) for name, step in steps.items()}
 on_six = {name: found.fits for name, found in largest.items()}
 print(f"VGG-16 fits this card with up to {on_six['VGG-16']} images in a batch.")
-print(f"Above {largest['VGG-16'].tight} it does not fit; between the two it may run or fail.")
+print(f"Above {largest['VGG-16'].tight} it does not fit; between the two it is tight.")
 
 # %%
 guess_texts = predict(
@@ -252,20 +254,34 @@ columns = ["network", "parameters", "stays", "a further sample", "rule in full",
 pd.DataFrame(rows, columns=columns).set_index("network")
 
 # %% slide="skip" folded=true
-beyond = fit(steps["VGG-16"].at(on_six["VGG-16"] + 1), 6 * GIB)
-print(*wrap(f"VGG-16, batch {on_six['VGG-16'] + 1}. {beyond.sentence}", 90), sep="\n")
+texts = on_six["GPT-2"]
+some, more = (steps["GPT-2"].at(n) for n in (texts, texts + 1))
+asked, scores = more.requests, 4 * 1024 * 50_257  # bytes: a value in float32 for each pair
+there = (asked.birth <= more.peak_event) & (asked.death > more.peak_event)
+count = int((there & (asked.size == (texts + 1) * scores)).sum())
+kept = [one.by_layer().set_index("layer")["saved feature maps"] for one in (some, more)]
+in_layers = (kept[1] - kept[0]).filter(like="layers.").sum()
+print(f"A further text of GPT-2: {format_bytes(more.peak_bytes - some.peak_bytes)}")
+print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * scores)}")
+print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 
 # %% [markdown] slide="notes"
-# No count of parameters tells how large the maps are. The trace tells: a text of GPT-2 is 1,024 tokens, and each has maps
-# in all of 12 blocks. The rule in full counts tensors alone; the last column also allows for gaps between them and for
-# scratch memory, which is what VGG-16 lacks at batch 41.
+# No count of parameters tells how large the maps are. The trace tells: a text of GPT-2 is 1,024 tokens, and at the peak four
+# maps have a value for each token and each piece of a word: the scores, their log-probabilities, and a gradient of each.
+# They take more than all the layers before.
+#
+# The rule in full counts tensors alone; the last column also allows for gaps between them and for scratch memory.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
 # The 400 MB of 2014 were a buffer. Part of it is needed: driver and libraries load code for every process that uses the
-# card, its *context*. No tensor of yours is in it. Measure it with no other program running:
-# `torch.cuda.mem_get_info()` against `torch.cuda.memory_reserved()`.
+# card, its *context*. To measure it, run a step with no other program on the card, then:
+#
+# ```python
+# free, total = torch.cuda.mem_get_info()
+# context = total - free - torch.cuda.memory_reserved()
+# ```
 
 # %% [markdown] slide="notes"
 # Kernels can be loaded all at once, *eagerly*, or each when it is first used, *lazily* (since CUDA 11.7). Somebody tried
@@ -278,27 +294,29 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# The reports that the course keeps, with their sources, go from about a hundred MiB to well over a thousand. For a known card it
-# assumes the largest context reported for its architecture, and never less than 512 MiB; for a card given only by its
-# size it assumes 512 MiB:
+# The reports that the course keeps, with their sources, go from about a hundred MiB to well over a thousand. For a known
+# card it assumes the largest context reported for its architecture, with whatever software, and never less than 512 MiB;
+# for a card given only by its size it assumes 512 MiB. So the RTX 3090 pays for an old report:
 
 # %% folded=true
 mib = seen["context, MiB"]
 print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
     print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
+ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
+old = max(ampere, key=lambda one: one.mib)
+lazy = [one.mib for one in ampere if one.loading == "lazy"]
+how = {"eager": "eagerly", "lazy": "lazily"}[old.loading]
+print(f"  seen on an {old.name}, in {old.year}, with kernels loaded {how};", end=" ")
+print(f"lazily: {min(lazy):.0f} to {max(lazy):.0f} MiB")
 t4 = device("T4")
 print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
 print("and its context comes out of these")
 
 # %% [markdown] slide="notes"
 # As the last line says, a part of some cards is not available to programs at all. The course allows for that where a
-# source gives the number.
-#
-# So a step *fits* if its tensors, the scratch memory of kernels and the gaps that PyTorch's allocator leaves find room
-# beside the context assumed for the card. It does *not fit* if its tensors and the least context reported of any card
-# are more than the card. Between the two it is *tight*: it may run or fail. Lesson 03 shows the allocator at work, and
-# how often these verdicts are wrong.
+# source gives the number. Lesson 03 shows the allocator at work, and how often the verdicts *fits*, *tight* and *does not
+# fit* are wrong.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -306,9 +324,10 @@ print("and its context comes out of these")
 # **Which card do I need?**
 
 # %% [markdown] slide="notes"
-# The line is what the tensors take, by the trace, with the least context. A card with a blue dot holds the step; on an
-# orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different batches, because
-# their reported contexts differ. Before each move, say which card drops out next.
+# The vertical line is the traced peak plus the smallest context anyone has reported. A card with a blue dot holds the step;
+# on an orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different batches: their
+# contexts differ, and tensors fall differently into what is left, so a card with a smaller context can even hold less
+# (lesson 03). Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -322,10 +341,10 @@ hardware_explorer()
 # <details><summary>What you will see</summary>
 #
 # 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
-#    12. VGG-16 at batch 68 grows by its second average alone, about a twelfth: its peak is in the backward pass, among
+#    12. VGG-16 at batch 80 grows by its second average alone, about a fourteenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
-# 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none, and the explorer
+# 3. *Tensor cores* multiply small matrices of short numbers at once. Those for bfloat16 came with the cards of 2020. The older ones of the catalogue have none, and the explorer
 #    leaves them out, whatever their memory.
 #
 # </details>
@@ -496,8 +515,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in these two
-# networks: below the lowest layer that is trained, all maps go. Above it a map goes only if it was kept for nothing but
-# the weights of a dense layer that is now frozen. (Other operators have rules of their own; a trace knows them.)
+# networks: below the lowest layer that is trained, all maps go. Above it a map goes only where a dense layer, now
+# frozen, kept it for the gradient of its weights and nothing else needs it. (Other operators have rules of their own; a trace knows them.)
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -603,7 +622,7 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved nearly half of the traced peak, and the accuracies of the two seeds overlap with those from scratch: it
+# Freezing saved nearly half of the traced peak, less of the measured one, and the accuracies of the two seeds overlap with those from scratch: it
 # cost nothing that this run shows. The control, a head on random weights, falls far behind: it is the training of the
 # backbone that helps. (The measured peak includes the scratch memory of kernels, the trace does not.) Five digits are
 # much like five others; this run says nothing about tasks that differ more.
@@ -614,17 +633,15 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # Back to the question. What would you take for nothing, for 50 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
-# **For nothing** two services lend a GPU in a notebook. Kaggle lends a P100 or two T4s for 30 hours a week (a program uses
-# one of the two, unless it is written for both: lesson 11; the table has one). Colab lends a T4 when one is free, for at
-# most 12 hours at a time. (PyTorch's builds for CUDA 12.8 and later no longer run on a P100, says its issue 157517; the
-# builds for CUDA 12.6 do.) **For 50 dollars** you rent by the hour. **For 1,000** you buy a used RTX 3090, for which people
-# asked 500 to 1,000 dollars in 2026.
+# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
+#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
+# - **For 50 dollars** you rent by the hour.
+# - **For 1,000** you rent for longer, or buy a used RTX 3090: people asked 500 to 1,000 dollars for one in 2026.
 #
-# The table shows for each offer the largest batch that fits, the speed by the model of lesson 01, which was off by up to a
-# factor of two, and the samples that the budget buys in a month, once in float32 and once in *mixed precision*, with
-# 16-bit numbers where they suffice (lesson 08). A batch may also be cut into pieces (lesson 07), so of *fits up to* only a
-# 0 rules a card out. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default: on the tensor cores,
-# at half the rate of float16.
+# The table has for each offer the largest batch that fits, the speed by the model of lesson 01, which was off by up to a
+# factor of two, and what the budget buys in one month: in float32, and in *mixed precision*, with 16-bit numbers where they
+# suffice (lesson 08). Lesson 07 cuts a batch into pieces, so only a 0 under *fits up to* rules a card out. A card of your
+# own goes on after the month; below we ask when it has paid.
 
 # %% tags=["change"]
 # Change the network (a name of NETWORKS) or the precision. Which budget would you take?
@@ -632,9 +649,9 @@ name, batch = "ResNet-50", 32
 
 
 def as_it_runs(card):
-    """The card with its float32 rate at that of TF32, where it has that."""
+    """The card as convolutions use it: TF32 where it has that, no sums in float16."""
     rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
-    return replace(card, float32_tflops=rate)
+    return replace(card, float32_tflops=rate, float16_tflops=None)
 
 
 tables = {}
@@ -654,8 +671,18 @@ pd.concat(tables, axis="index", names=["", "budget"])
 # %% slide="skip" folded=true
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
+for row in HALVES:
+    if (row.network, row.device) == ("ResNet-50", "A100"):
+        rates = f"{1e3 / row.full_ms:,.0f} and {1e3 / row.half_ms:,.0f}"
+        print(f"{row.source}, A100, ResNet-50, batch {row.batch}: {rates} a second")
 
 # %% [markdown] slide="notes"
+# <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.8 and later no longer run on a P100, says
+# its issue 157517; those for CUDA 12.6 do. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up
+# in float32: it gains bytes there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by
+# default, on the tensor cores, at half the rate of float16. Dense layers it does not, so for a network of these the table
+# is too fast.</details>
+#
 # How long must a card run before owning it is cheaper? A rented card costs nothing while you do not use it; your own is
 # paid for either way. It also needs electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars.
 
@@ -673,7 +700,7 @@ for price in (used.low_usd, used.high_usd):
 #
 # - **Nothing:** take the free card, save often, freeze what you can.
 # - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** buy if the card will run day and night for many months; otherwise rent.
+# - **1,000 dollars:** for a month, rent the faster card; buy only what will run day and night for many months.
 
 # %% [markdown] slide="notes"
 # The computer around the card makes owning dearer too. But nobody takes a card of your own away after 12 hours.

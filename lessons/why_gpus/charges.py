@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from course_utils.figures.scene import WIDTH, Area, Picture, Scene, Words, text_width
-from course_utils.figures.style import ROW, SERIES_COLOURS, SIZE, bar_at, beside, text_on, write_title
+from course_utils.figures.style import ROW, SIZE, bar_at, beside, text_on, write_title
 from course_utils.units import CourseError, format_seconds
 
+COLOURS = ("#009e73", "#f0e442", "#cc79a7")  # of the parts: no device's, and neighbours differ in grey
 NARROW = 0.15  # of the longest bar: its seconds stand beside the bar, with its sum
 
 
@@ -25,9 +26,9 @@ def charges(rows: Mapping[str, Mapping[str, float]], title: str) -> Picture:
     totals = {name: sum(row.values()) for name, row in rows.items()}
     if not any(totals.values()) or any(seconds < 0 for row in rows.values() for seconds in row.values()):
         raise CourseError("charges needs a bar, and times of 0 or more")
-    if len(parts) > len(SERIES_COLOURS):
-        raise CourseError(f"charges has {len(SERIES_COLOURS)} colours, got {len(parts)} parts")
-    colours = dict(zip(parts, SERIES_COLOURS, strict=False))
+    if len(parts) > len(COLOURS):
+        raise CourseError(f"charges has {len(COLOURS)} colours, got {len(parts)} parts")
+    colours = dict(zip(parts, COLOURS, strict=False))
     said = "; ".join(
         f"{name}: " + ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in row.items())
         for name, row in rows.items()

@@ -183,7 +183,7 @@ check("saturates_at")
 # **It is one row too far.** From batch 64, does it pay to go to 128? It does not. Which batch do you return?
 
 # %% [markdown] hint="saturates_at"
-# **It is right for some shares only.** A share of what? Of the time for a sample before the step.
+# **It is right for some shares only.** A share of what? Of the time for a sample at the smaller of the two batches.
 
 # %% graded="saturates_at"
 from lessons.why_gpus import graded

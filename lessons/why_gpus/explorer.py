@@ -114,7 +114,7 @@ class WhoWinsExplorer(Explorer):
         met = [change.batch for change in changes[1:] if change.batch <= most]
         colours = {"CPU": CPU_COLOUR, "GPU": GPU_COLOUR}
         lowest = [float(times.at(1)) for times in (cpu, gpu)]  # no step takes longer at a smaller batch
-        turns = {f"crossover near {rough(turn)}": float(turn) for turn in met}
+        turns = {f"crossover near {rough(turn - 1)}": float(turn) for turn in met}
         picture = plane(
             Axis("samples in the batch", log=True, low=1, high=most),
             Axis("time of a training step", log=True, low=min(lowest) / 2, write=format_seconds),

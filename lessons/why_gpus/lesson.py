@@ -77,7 +77,7 @@ guess = predict(
 guess
 
 # %% [markdown] slide="subslide"
-# **Why would a GPU help at all?** It is many small arithmetic units, and a wide path to its memory.
+# **Why would a GPU help at all?** A GPU has thousands of small arithmetic units, and a wide path to its memory.
 
 # %% slide="subslide" folded=true
 titan = device("Titan X (Maxwell)")
@@ -96,11 +96,16 @@ machine(
 # %% [markdown] slide="notes"
 # Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale. What a maker sells as a "CUDA core" is a *lane*: it does one
 # multiply-add in each clock cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming
-# multiprocessors* (SMs). A *thread* is one run of a short program, here for one output value; each SM runs its own.
+# multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
+# memory and is needed on the card crosses it.
+#
+# A *thread* is one run of a short program, here the one that computes one output value (libraries let a thread compute
+# several); every SM has threads of its own.
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
-# fast memories on the chip. An SM of this card holds up to 2,048 threads, and while some wait, others compute: *latency
-# hiding*. It needs enough threads. The first layer of the network above has 3,200 outputs at batch 32. A thread for each:
+# fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
+# threads, and while some wait, others compute. That needs many threads, and a small layer has few. The first layer of the
+# network above has 3,200 outputs at batch 32. A thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -116,10 +121,10 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
 # matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread and on all, the best counts: other programs make
-# runs slower. Where the middle run was much slower than the best, the machine may be busy.
+# runs slower. Trust a row less where the middle run was much slower than the best: the machine may be busy.
 
 # %% tags=["nbval-ignore-output"] folded=true
-measured_here = measure_here()
+measured_here = measure_here(seconds=1)
 mine = measured_here.device
 measured_here.table()
 
@@ -137,13 +142,14 @@ print(f"The product was fastest on {used}.")
 # multiply-add: 2 · 32 · 64 · 100 = 409,600 operations. It reads 32 · 64 inputs and 64 · 100 weights and writes 32 · 100
 # outputs, four bytes each: 46,592 bytes.
 #
-# The RTX 4090's published peaks are 82.6 TFLOP/s and 1,008 GB/s. The course counts on two thirds of the arithmetic, which
-# VGG-16 reached on one card of 2015, and on three quarters of the bandwidth, a choice: a copy on a card of 2013 reached
-# 70 %. This machine's two are what its large *kernels*, the programs that do an operator's work, reached a moment ago. A
-# launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the course takes 10. We assume that both launches include
-# the framework's own work for one operator.
+# For the RTX 4090 take two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch. This
+# machine's two rates are what its large *kernels*, the programs that do an operator's work, reached a moment ago. We have
+# timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
 #
-# We have timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
+# <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached two thirds of the
+# arithmetic on one card of 2015. Three quarters of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. A
+# launch on a GPU is reported at 5 to 15 µs (indepth.dev). We assume that both launches include the framework's own work
+# for one operator.</details>
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change the batch: from about which does the RTX 4090 work for longer than a launch takes?
@@ -164,6 +170,10 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 #
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
 # bytes.</details>
+
+# %% [markdown] slide="notes"
+# The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may well
+# be faster than its row (the roofline below shows it), and the card may need a larger batch.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -209,7 +219,7 @@ on_card = digits.launches * card.launch_seconds
 last_kernel = max(0.0, there - on_card - digits.python_seconds)
 share = 1 - last_kernel / (on_card + digits.python_seconds + last_kernel)
 on_the_card = "nearly all of it" if share > 0.95 else f"{100 * share:.0f} %"
-parts = ("launches", "Python and autograd", "work")
+parts = ("launches", "Python and autograd", "work not hidden")
 charges(
     {
         "this machine": dict(zip(parts, (bare, idle - bare, whole - idle), strict=True)),
@@ -217,22 +227,22 @@ charges(
             zip(parts, (on_card, digits.python_seconds, last_kernel), strict=True)
         ),
     },
-    f"Launches and Python are {100 * idle / whole:.0f} % of the step here, {on_the_card} "
-    "on the card, by the model",
+    f"Overhead is {100 * idle / whole:.0f} % of the step here and, by the model, "
+    f"{on_the_card} on the card",
 )
 
 # %% [markdown] slide="notes"
 # - *Launches*: here one for each operator, as long as the addition measured above; on the card 10 µs for each kernel.
 # - *Python and autograd*: the rest of the small step. A card needs a *host*, the CPU that runs your Python. It runs
 #   nearly the same lines, so we charge this to both sides.
-# - *Work*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last kernel. All
-#   the work before it runs while the host issues the next operators.
+# - *Work not hidden*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last
+#   kernel. All the work before it runs while the host issues the next operators.
 #
 # What the card is good at, arithmetic and bandwidth, hardly counts here. Such a step is called *bound by overhead*.
 #
 # The model cannot say how long the card really works. It ignores that a card with few threads does not reach these
-# rates, and that each kernel has a shortest time of its own. But as long as a kernel ends before the host has issued
-# the next one, 10 µs or more later, the step takes no longer for it.
+# rates, and that each kernel has a shortest time of its own. That does not matter as long as each kernel ends before the
+# host has issued the next, 10 µs or more later.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
@@ -251,17 +261,16 @@ guess_batch = predict(
 guess_batch
 
 # %% tags=["nbval-ignore-output"] folded=true
-for batch in (1, 512):
-    times = [format_seconds(float(seconds(batch))) for seconds in (digits.here, digits.there)]
-    print(f"batch {batch:>3}: this machine {times[0]}, RTX 4090 {times[1]}")
-
-# %% tags=["nbval-ignore-output"] folded=true
 ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 low, meets, high = (one.crossover() or 2**17 for one in (ends[0], digits, ends[1]))
 thoughts = [
     (32, "A usual batch. The bars above say who is ahead there."),
     (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
 ]
+head, gain = there - idle, (whole - idle) / 32  # the bars
+if head > 0 and gain > 0:
+    said = "The estimate from the bars. The measured line bends, so it crosses elsewhere."
+    thoughts.append((head / gain, said))
 if meets > 1:
     said = "From the first sample on? There the card's launches take longer than this step."
     thoughts.append((1, said))
@@ -273,7 +282,8 @@ reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 # the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for the copy.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
-n = [2**power for power in range(18)]
+far = max(*digits.measured, 4 * meets)
+n = [2**power for power in range(18) if 2**power <= far]
 plane(
     Axis("samples in the batch", log=True, low=1),
     Axis("time of a training step, 64–100–10", log=True, write=format_seconds),
@@ -290,18 +300,17 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The formula by hand, from batch 1 and batch 512. Between these the card's time does not move, so the gain is what a
-# sample costs the CPU. The measured curve bends, so the two crossovers differ:
+# The formula by hand, from the bars: the card's whole bar less this machine's launches and Python is the head start, and
+# this machine's work divided by 32 is the gain. That takes every sample to cost the same. The measured line bends, so the
+# two crossovers differ:
 
 # %% tags=["nbval-ignore-output"] folded=true
-head = digits.there(1) - float(digits.here(1))
-gain = float(digits.here(512) - digits.here(1)) / (512 - 1)
-print(f"gain for a sample      {format_seconds(gain)}")
-if head > 0:
-    print(f"head start at batch 1  {format_seconds(head)}")
-    print(f"crossover              {head / gain:.0f} by hand, {meets} on the measured line")
+print(f"gain for a sample  {format_seconds(gain)}")
+if head > 0 and gain > 0:
+    print(f"head start         {format_seconds(head)}")
+    print(f"crossover          {head / gain:.0f} by hand, {meets} on the measured line")
 else:
-    print(f"no head start: at batch 1 the card is ahead by {format_seconds(-head)}")
+    print("the bars show no head start, or no gain: nothing to divide")
 
 # %% [markdown] slide="subslide"
 # **How sure is that?** It is one difference divided by another. A launch may cost 5 µs or 15, and the reveal above shows
@@ -312,8 +321,8 @@ print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range. In this model the head start is launches alone, as both sides run the same Python by
-# assumption; a measurement on a card would test that.
+# So a crossover is a range. In this model the head start is the card's longer launches, less what this machine works at
+# batch 1. Python cancels, since we assumed the same on both sides; a measurement on a card would test that.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -346,17 +355,17 @@ plane(
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
-other = contest(inputs=784, units=300, cpu=mine, card=card)
+other = contest(inputs=16, units=30, cpu=mine, card=card)
 print("the card wins from batch", rough(other.crossover()))
 print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# You time a step with `time.perf_counter()`, first at batch 32, then with a million rows in one batch.
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million rows.
 
 # %% [markdown] slide="notes"
-# A million rows are 31,250 times the work of 32.
+# A million rows in one batch are 31,250 times the work of 32.
 
 # %%
 guess_clock = predict(
@@ -404,7 +413,8 @@ host_queue(
 )
 
 # %% [markdown] slide="subslide"
-# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides, and steps before it to warm up:
+# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides, and a few steps before: the first
+# ones also load kernels and ask for memory.
 #
 # ```python
 # for _ in range(3):
@@ -417,7 +427,7 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card. A loop
+# Repeat it, and take the median. `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card. A loop
 # that prints its loss in each step empties the queue in each step. So does a copy to the card, `x.to("cuda")`, unless the
 # batch lies in *pinned* memory and you say `non_blocking=True` (lesson 09).
 
@@ -434,8 +444,8 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# Which of the two? Left of its balance, the *ridge*, a chip waits for memory; right of it, for arithmetic. A larger batch reads the same
-# weights for more samples, so its intensity rises. Far enough?
+# Memory or arithmetic: which limits it? A chip's balance is called its *ridge*. Left of it an operator waits for memory,
+# right of it for arithmetic. A larger batch reads the same weights for more samples, so its intensity rises. Far enough?
 
 # %%
 guess_intensity = predict(
@@ -467,13 +477,13 @@ reveal(
 
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
-# 12,800 operations, whatever the batch. So at every batch the layer lies left of the card's ridge: launch apart, memory
-# decides. Here are both roofs. Rings are this layer as it was measured on this machine; dots, with their batch, as the
-# model has it on the card, launch included. A ring and the dot above or below it are one batch:
+# 12,800 operations, whatever the batch. So in this model the layer lies left of the card's ridge at every batch: launch
+# apart, memory decides. Here are both roofs. Rings are this layer as it was measured on this machine; dots, with their
+# batch, as the model has it on the card, launch included. A ring and the dot above or below it are one batch:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
-spots, reached = [], {}
+rings, dots, reached = [], [], {}
 for batch in (1, 32, 1024, 32_768):
     x, at = torch.randn(batch, 64), intensity(batch)
     there = out[:batch]  # memory that is there already, as in the roof's measurement
@@ -482,8 +492,8 @@ for batch in (1, 32, 1024, 32_768):
     flops = 2 * batch * 64 * 100
     on_card = card.launch_seconds + roofline_seconds(flops, flops / at, card)
     reached[batch] = roofline_seconds(flops, flops / at, card) / on_card
-    spots += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
-    spots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
+    rings += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
+    dots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
 curves = []
 for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU)):
     across = [0.2, chip.ridge(), 400]
@@ -495,14 +505,18 @@ plane(
     Axis("arithmetic intensity, FLOP a byte", log=True, low=0.2, high=400),
     Axis("GFLOP/s", log=True),
     curves,
-    spots,
+    dots + rings,
     f"In the model the card reaches {100 * reached[32]:.1f} % of its roof at batch 32, "
     f"{100 * reached[32_768]:.0f} % at 32,768: the rest is launch",
 )
 
 # %% [markdown] slide="notes"
-# On the slope an operator waits for memory, on the flat part for arithmetic. Why a ring lies below its roof the figure does
-# not say. A ring can lie above it, too: data in a cache comes faster than from the memory that the roof was measured on.
+# The bent line is the chip's *roofline*. On its slope an operator waits for memory, on the flat part for arithmetic. What
+# would make a dot faster? Far below the roof, fewer launches; on the slope, more operations with each byte; on the flat
+# part, fewer operations or cheaper ones (lesson 08).
+#
+# Why a ring lies below its roof the figure does not say. A ring can lie above it, too: data in a cache come faster than
+# from the memory that the roof was measured on.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers on many samples, and convolutions, which use each weight at every place of a map.
@@ -555,12 +569,12 @@ side_by_side(
         "1 call": round(1e6 * at_once, 1),
     },
     unit="µs",
-    title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times faster at once",
+    title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times as fast at once",
 )
 
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. And
-# a CPU's launches are cheap. Where the code cannot be written without many small operators, `torch.compile` fuses several
+# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. On a
+# card each call would take the same Python and a card's launch. Where the code cannot be written without many small operators, `torch.compile` fuses several
 # into one kernel, and CUDA graphs issue a whole step at once; both are in PyTorch's documentation.
 
 # %% [markdown] slide="slide"
@@ -649,8 +663,9 @@ pd.DataFrame(
 # %% [markdown] slide="skip"
 # At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
 # The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show
-# its limits. The K40's kernels reached less of their peak than it believes. From version 5 on cuDNN has kernels for 3 × 3
-# (Winograd) that multiply less than the formula says, which may be why the newer rows are faster than the model.
+# its limits. The K40's kernels reached less of their peak than it believes. From version 5 on cuDNN has Winograd kernels for
+# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster
+# than the model.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
@@ -665,8 +680,9 @@ forms = {"spread": format_share, "GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"
 small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
-# Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch pay once
-# for the whole product. All threads can be slower than one: a small product is hardly worth sharing out, and other
+# For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
+# once for the whole product. That is not all of it: a plain loop in C pays none of this and would still be slower than
+# these libraries, which are written for a core's lanes and caches. All threads can be slower than one: a small product is hardly worth sharing out, and other
 # programs may use the cores.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
@@ -686,7 +702,7 @@ timed.map(format_seconds) if rows else None
 # ## Recap
 #
 # 1. An operator takes its launch, and then arithmetic or bandwidth, whichever is longer.
-# 2. The crossover is the CPU's head start, if it has one, divided by the card's gain for a sample.
+# 2. The crossover is roughly the CPU's head start, if it has one, divided by the card's gain for a sample.
 # 3. Launches are asynchronous: the host runs ahead of the card, and a clock needs `torch.cuda.synchronize()`.
 
 # %% [markdown] slide="notes"

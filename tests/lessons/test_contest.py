@@ -10,11 +10,10 @@ from drawn import assert_well_laid, paths
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import LAUNCH_SECONDS, Link, device, link
 from course_utils.machine.speed import predict_step
 from course_utils.units import CourseError
-from lessons.why_gpus.charges import charges
+from lessons.why_gpus.charges import COLOURS, charges
 from lessons.why_gpus.contest import MOST, Contest
 from lessons.why_gpus.crossover import batch_times, crossover
 from lessons.why_gpus.hidden_layer import hidden_layer_step
@@ -130,7 +129,7 @@ def test_charges_are_drawn_to_one_scale_with_their_sums():
     picture = charges({"one": {"launches": 3e-6, "work": 1e-6}, "two": {"work": 2e-6}}, "A title")
     assert_well_laid(picture)
     assert picture.alt == "A title. one: launches 3 µs, work 1 µs; two: work 2 µs."
-    widths = [max(x for x, _ in part) - min(x for x, _ in part) for (part,) in paths(picture, fill=SERIES_COLOURS[1])]
+    widths = [max(x for x, _ in part) - min(x for x, _ in part) for (part,) in paths(picture, fill=COLOURS[1])]
     assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
     for rows in ({}, {"one": {"work": -1.0}}, {"one": {"work": 0.0}}):
         with pytest.raises(CourseError):
