@@ -785,13 +785,12 @@ judge([90, 91])
 #
 # 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, and hardly any
 #    maps.
-# 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and a host keeps the moments, and its own
-#    weights, in 45 GiB.
+# 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and the host holds the moments.
 # 3. Decoding reads the weights anew for one token a sequence.
 
 # %% [markdown] slide="notes"
-# (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, and an update
-# on the host; without a float32 copy there, or rounding at random, most small updates are lost. When decoding,
+# (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
+# host's memory and an update there; without a float32 copy, or rounding at random, most small updates are lost. When decoding,
 # bandwidth is the bound, batching shares the reading, and memory bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
