@@ -560,10 +560,7 @@ judge([89, 92])
 
 # %%
 per_token = 2 * 32 * 8 * 128 * 2
-print(
-    f"a token: {format_bytes(per_token)}; "
-    f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
-)
+print(f"a token: {format_bytes(per_token)}; with all 32 heads: {format_bytes(4 * per_token)}")
 print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
 more_weights = 32 * 2 * (h - kv) * h  # of the products that make keys and values
 print(f"with all 32 heads the weights have {format_bytes(2 * more_weights)} more")
@@ -913,3 +910,7 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
 print(
     f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
 )
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
+# `course check 14` gives your marks.
