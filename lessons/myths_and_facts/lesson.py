@@ -326,9 +326,9 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *…if no gradient is kept, and the moments need not stay on the card.* The published run pages
+# It holds as it is written, if no gradient is kept and the moments need not stay on the card. The published run pages
 # moments of 8 bits between host and card, and updates on the card; ours updates on the host. It also takes its loss in
-# pieces, which is not traced here. Lesson 14 says what this costs.
+# pieces, so its peak lies between ours and ours without the logits. Lesson 14 says what this costs.
 
 # %% slide="subslide"
 told(28, found, votes)
