@@ -81,7 +81,8 @@ def _dense_gains_nothing() -> Finding:
         + f"; {CARD}s on PCIe 5.0 x16 {slow_card:.1f} times",
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
         "decide together. Over the PCIe of its own day the claim holds then and now, with a batch that is not large.",
-        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if all four are, wrong if none is",
+        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in 2014, on H100s with "
+        f"either link, and with a batch of {LARGE:,}; wrong if in none of the four",
     )
 
 
@@ -148,8 +149,8 @@ def _convolutions_share() -> Finding:
         f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; on {CARDS} cards "
         f"of 2014, batch {BATCH}, modelled, it is {shared:.2f} times as fast; with weights of its own at every "
         f"position, {own / 1e9:.1f} billion, and the same computation, about {unshared:.1f} times",
-        "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once for "
-        "an image, as in a dense network.",
+        "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once "
+        "for an image, as in a dense network.",
         rule=f"right if it gains over {GOOD * CARDS:.1f} times, and less without sharing",
     )
 
