@@ -367,7 +367,7 @@ side_by_side(
 # %% [markdown] slide="notes"
 # It holds as it is written. The second bar removes its reason: the same computation, but every position has weights of
 # its own, and all their gradients must be sent. It is then lesson 11's dense net: each weight is used once for each image.
-# (So many weights, and their update, would fit no card of 2014; the update is left out on one card and on four.)
+# (No card of 2014 holds so many weights. Their update is left out, on one card and on four.)
 
 # %% slide="skip" folded=true
 count(votes)
