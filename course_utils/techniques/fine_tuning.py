@@ -9,7 +9,7 @@ Traced: everything autograd and torch do. Counted: how many bytes 4-bit weights 
 kernels make what they return and nothing besides.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -213,8 +213,9 @@ def linears(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
 
 
 def adapt(
-    model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False, widened: bool = False
-) -> nn.Module:
+    model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False, widened: bool = False,
+    beside: Collection[str] = (),
+) -> nn.Module:  # fmt: skip
     """A model changed in place: frozen, the linear layers of its blocks in 4 bits or with LoRA beside them, or both.
 
     Args:
@@ -224,6 +225,7 @@ def adapt(
         keeps: whether autograd keeps their wide copies, as for `FourBit`.
         widened: whether all that is not in 4 bits, adapters too, becomes float32, and so most of the maps: as peft's
             `prepare_model_for_kbit_training` leaves a model (0.20; its 4-bit layers' adapters are float32 in any case).
+        beside: names of the linear layers that get LoRA; none: all of them.
 
     Raises:
         CourseError: its blocks have no linear layers.
@@ -234,7 +236,7 @@ def adapt(
         raise CourseError("LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none")
     for parent, name, linear in found:
         base: nn.Module = FourBit(linear, keeps) if four_bit else linear
-        if rank:
+        if rank and (not beside or name in beside):
             base = LoRA(base, *widths(linear), rank, linear.weight)
         setattr(parent, name, base)
     for parameter in model.parameters() if widened else ():

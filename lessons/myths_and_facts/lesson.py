@@ -323,9 +323,9 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It leaves out that *no gradient is kept, and the moments need not stay on the card.* The published run pages moments of
-# 8 bits between host and card, and updates on the card; ours updates on the host. It also takes its loss in pieces, so
-# that not all logits are there at once. Lesson 14 says what this costs.
+# It holds as it is written, if no gradient is kept and the moments need not stay on the card. The published run pages
+# moments of 8 bits between host and card, and updates on the card; ours updates on the host. It also takes its loss in
+# pieces, so its peak lies between ours and ours without the logits. Lesson 14 says what this costs.
 
 # %% slide="subslide"
 told(18, found, votes)

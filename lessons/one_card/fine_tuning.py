@@ -57,6 +57,8 @@ class Method:
         base: how frozen weights of layers are kept: one of BASES.
         optimizer: one of OPTIMIZERS. "AdamW" updates in one kernel (`fused=True`); torch's default makes temporaries.
         in_backward: whether each weight is updated as soon as its gradient is there.
+        rank: of LoRA.
+        beside: names of a layer's products that get LoRA; none: all of them.
 
     Raises:
         CourseError: something it does not know, or a base in 4 bits that is to be trained.
@@ -66,6 +68,8 @@ class Method:
     base: str = "16 bits"
     optimizer: str = "AdamW"
     in_backward: bool = False
+    rank: int = RANK
+    beside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, known in (("trained", TRAINED), ("base", BASES), ("optimizer", tuple(OPTIMIZERS))):
@@ -93,10 +97,10 @@ def prepared(model: LanguageModel, method: Method) -> LanguageModel:
     """A model changed in place for a method: frozen, its layers' products in 4 bits or with LoRA beside them."""
     if method.trained == "all":
         return model
-    rank = RANK if method.trained == "lora" else 0
+    rank = method.rank if method.trained == "lora" else 0
     adapt(
         model, rank, four_bit=method.base != "16 bits", keeps=method.base == "4 bits, copies kept",
-        widened=method.base == "4 bits, rest in float32",
+        widened=method.base == "4 bits, rest in float32", beside=method.beside,
     )  # fmt: skip
     if method.trained == "head":
         model.head.requires_grad_(True)
@@ -148,6 +152,8 @@ def short_tape(
 def kept_name(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> str:
     """Of a step in the file STEPS; `single` for batch 1."""
     ways = (method.trained, method.base, method.optimizer, "within" if method.in_backward else "after")
+    if (method.rank, method.beside) != (RANK, ()):
+        ways += (f"rank {method.rank}", *method.beside)
     again, batch = "again" if recompute else "kept", "one" if single else "more"
     return ", ".join((model, *ways, again, dtype, batch))
 

@@ -20,7 +20,7 @@
 # 3. say what training all weights on one card costs, in time and in precision;
 # 4. count a key–value cache, and bound the tokens a second that a card writes.
 #
-# About 110 minutes, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
+# About 110 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
 # *serving*. It builds on lesson 13 (transformers) and the roofline of 01. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -110,8 +110,8 @@ print(f"{'for tensors':>12}: {format_bytes(room_for_tensors(card)):>10}, beside 
 # | way | what shrinks or leaves the card | in return |
 # |---|---|---|
 # | *8-bit AdamW* | moments: 8 bits each, and a scale for every 256 | they are rounded |
-# | *State on the CPU* (optimizer offload) | moments: the host keeps them | for each update gradients go to the host, it updates, weights come back |
-# | *Step in backward* | weight gradients: each weight is updated as soon as its gradient is there | no gradient stays to be added to another |
+# | *State on the CPU* (optimizer offload) | moments: the host keeps them | for each update the gradients go to the host, the host updates, and the weights come back |
+# | *Step in backward* | weight gradients: each weight is updated as soon as its gradient is there | no gradient stays to be added to another, or to be clipped by the norm of all |
 # | *Both of these* | moments and gradients | both |
 # | *Head alone* | moments and gradients of all weights but the last product's | nothing else is trained |
 # | *LoRA* | moments and gradients of all weights | only small matrices beside them are trained |
@@ -197,8 +197,12 @@ for what, size in (*sums.items(), ("peak", lora.peak_bytes)):
 # it.
 
 # %% [markdown] slide="notes"
-# The adapter is two thin linear layers, h to r and r to k. The second begins at zero, so that at first nothing changes.
-# It trains r · (h + k) values instead of h · k. With rank 16, beside all seven products of a layer:
+# The adapter is two thin linear layers, A from h to r and B from r to k, and s is a constant:
+#
+# > y = W x + s · B (A x)
+#
+# W is frozen. B begins at zero, so that at first nothing changes.
+# The adapter trains r · (h + k) values instead of h · k. With rank 16, beside all seven products of a layer:
 
 # %% tags=["change"]
 # Change the rank r and run again: from which rank on does LoRA train a tenth of the weights?
@@ -285,13 +289,11 @@ print(f"LoRA keeps {gone} of maps less; the norms' maps are {norms} less")
 # %% [markdown] slide="slide"
 # ## A base in 4 bits
 #
-# LoRA of a small model, SmolLM2-135M, measured on a T4, one text of 4,096 tokens. With a base in 16 bits the peak was
-# 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller.
+# Traced, it halved LoRA's peak. Do measured steps agree? We have some of smaller models: SmolLM2-135M on a T4, one text
+# of 4,096 tokens. In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller in all.
 
 # %%
-guess_bits = predict(
-    "By how much does a base in 4 bits change the measured peak? Minus: it falls.", unit="MiB"
-)
+guess_bits = predict("What is the measured peak with a base in 4 bits?", unit="MiB")
 guess_bits
 
 # %% slide="subslide" folded=true
@@ -302,10 +304,10 @@ fused = pairs[pairs["attention"] == "flash"]
 asked = fused.query("name == 'SmolLM2-135M' and sequence == 4096").iloc[0]
 reveal(
     guess_bits,
-    {"measured on a T4": asked["more"]},
+    {"measured on a T4": asked["four_bits_mib"]},
     thoughts=[
-        (-91, "That is what the weights save. It forgets what the step makes besides."),
-        (0, "The weights are a small part of this peak. But maps may grow."),
+        (3057, "That is what the weights save. It forgets what the step makes besides."),
+        (3148, "The weights are a small part of this peak. But maps may grow."),
     ],
 )
 
@@ -319,12 +321,13 @@ reveal(
 #   leaves a float32 norm is float32: such maps double, and so do the logits.
 # - *`out` alive.* As in lesson 03, `out = model(ids)` keeps the model's output, the logits, through the backward pass.
 #
-# Traced with every layer recomputed, as measured, each suspect present and absent:
+# Traced as measured, with every layer recomputed and LoRA of rank 32 on the four products of attention, each suspect
+# present and absent:
 
 # %% folded=true
 def t4_peak(pair, base, out=True):
     """MiB traced for a pair's step."""
-    method = Method("lora", base)
+    method = Method("lora", base, rank=pair["rank"], beside=("q", "k", "v", "project"))
     ledger = step(pair["name"], method, pair.sequence, pair.batch, keep_output=out)
     return ledger.allocated_bytes() / MIB
 
@@ -372,8 +375,8 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
     print(f"Llama-3-8B, out alive, {base}: {format_bytes(large)}")
 
 # %% [markdown]
-# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all. They save most in a program that leaves the
-# rest in 16 bits, which is one that does not call `prepare_model_for_kbit_training`.
+# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all. They save more where the rest stays in 16
+# bits, in a program that does not call `prepare_model_for_kbit_training`.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -394,10 +397,15 @@ print(f"the card's products, 2,048 tokens: {format_seconds(2048 * a_token)}")
 print(f"{format_bytes(2 * n)} through {link.name}, one way: {format_seconds(copy)}")
 in_turn = {name: 2 * copy + 14 * n / rate for name, rate in hosts.items()}
 at_once = {name: max(copy, 18 * n / rate) for name, rate in hosts.items()}
-for name, rate in hosts.items():
-    print(f"the update, {name}: {format_seconds(14 * n / rate)};", end=" ")
-    print(f"the card waits {in_turn[name]:.1f} s if all goes in turn,", end=" ")
-    print(f"{at_once[name] - 2048 * a_token:.1f} s side by side")
+print(f"on the host, weights and both moments: {format_bytes(6 * n)}")
+pd.DataFrame(
+    [
+        (name, f"{14 * n / rate:.1f} s", f"{in_turn[name]:.1f} s",
+         f"{at_once[name] - 2048 * a_token:.1f} s")
+        for name, rate in hosts.items()
+    ],
+    columns=["host", "it updates for", "card waits, all in turn", "card waits, side by side"],
+).set_index("host")  # fmt: skip
 
 # %% [markdown] slide="notes"
 # Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
@@ -430,8 +438,8 @@ for dtype in (torch.bfloat16, torch.float32):
 # %% [markdown] slide="notes"
 # So *both of these* fits the card, and 70 % of these weights never move. (Real gradients change sign, so the share
 # differs.) A remedy that takes no memory of the card: the host keeps a float32 copy of the weights, 4 bytes
-# each, updates that, and sends it back rounded. It moves 20 bytes a weight for that in place of 14, in the update that
-# the card already waits for. Stochastic rounding is another.
+# each, updates that, and sends it back rounded. It then has 8 bytes a weight to keep in place of 6, and 20 to move in
+# place of 14, so the card waits longer: with DDR4 the update takes 4.2 s in place of 2.9. Stochastic rounding is another.
 
 # %% [markdown] slide="slide"
 # ## Measure and train
@@ -520,7 +528,7 @@ one_card_explorer()
 # <details><summary>What to look for</summary>
 #
 # All weights fit with the state on the CPU and the update within the backward pass. LoRA with a base in 4 bits takes
-# all 8,192 tokens of the model; by then most of the peak is logits, of 128,256 columns, and their gradient. With every
+# all 8,192 tokens of the model; by then most of the peak is the logits, 128,256 for each token, and their gradient. With every
 # map kept, the maps of 2,048 tokens are four fifths as large as the weights.
 #
 # </details>
@@ -557,6 +565,8 @@ print(
     f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
 )
 print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
+more_weights = 32 * 2 * (h - kv) * h  # of the products that make keys and values
+print(f"with all 32 heads the weights have {format_bytes(2 * more_weights)} more")
 
 with torch.device("meta"):
     model, cache = shape.build(layers=2).to(torch.bfloat16).eval(), []
@@ -572,7 +582,8 @@ batches = [2**i for i in range(9)]
 
 
 def longest(weights=2.0, kv_heads=None):
-    room = room_for_tensors(card) - shape.parameters * weights
+    values = n + (more_weights if kv_heads else 0)
+    room = room_for_tensors(card) - values * weights
     return [int(room // serving.cache_bytes(shape, 1, b, 2, kv_heads)) for b in batches]
 
 
@@ -593,8 +604,9 @@ plane(
 )  # fmt: skip
 
 # %% [markdown] slide="notes"
-# One sequence stops at 8,192 tokens, the length that the model was trained for. Many fill the card. Sharing heads
-# gives four times the tokens. Not counted are the maps of a prompt that is read; a server reads a long prompt in pieces
+# One sequence stops at 8,192 tokens, the length that the model was trained for. Many fill the card. Without
+# shared heads a fifth of the tokens fit: a cache is four times as large, and the weights that make keys and values are
+# too. Not counted are the maps of a prompt that is read; a server reads a long prompt in pieces
 # to keep them small.
 #
 # Three other ways to a smaller cache: *quantise* it, to 8 or 4 bits a value; hand it out in *pages*, so that a sequence
@@ -634,7 +646,7 @@ print(
 # operations for each of 7.5 billion weights.
 
 # %% [markdown] slide="notes"
-# The embedding is looked up, so it is not among the 7.5 billion. llama.cpp was measured on this card: Llama-3-8B in 16
+# (Of the embedding's half billion, a token reads one row.) llama.cpp was measured on this card: Llama-3-8B in 16
 # bits wrote 1,024 tokens for one user, from an empty cache (XiongjieDai, GPU-Benchmarks-on-LLM-Inference, May 2024).
 
 # %%
@@ -683,8 +695,9 @@ modelled = {"8 sequences": serving.decode(shape, 512, 8),
             "prefill, 1,024 tokens": serving.prefill(shape, 1024)}  # fmt: skip
 points += [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in modelled.items()]
 roofline(on_paper, points,
-         f"The published roof: decoding does {one.intensity:.1f} FLOP a byte, "
-         f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
+         f"One sequence does {one.intensity:.0f} FLOP a byte, 64 do "
+         f"{points[2].intensity:.0f}, prefill {points[-1].intensity:,.0f}",
+         precision="float16")  # fmt: skip
 
 # %% folded=true
 bytes_share = MEASURED["16 bits"] / one.tokens_per_second(on_paper)
@@ -755,8 +768,11 @@ for bits, size, left, fitting in (
 
 # %% [markdown] slide="notes"
 # Where the caches take as long to read as the weights, a line has half its ceiling: from there on, more sequences
-# at most double the rate. With 16-bit weights this card never gets there, because less is left for caches than is read
-# of weights. With 4-bit weights it does. Memory bounds how many sequences there are, bandwidth how fast they are served.
+# at most double the rate. With 16-bit weights this card never gets there: 8 GiB are left for caches, and 14
+# GiB of weights are read. With 4-bit weights it does (dashed), if the kernel that multiplies also unpacks, at no cost:
+# above, llama.cpp came to four fifths of that. A program that first writes a 16-bit copy of each weight, as bitsandbytes
+# does for a batch, moves more bytes than with 16-bit weights; there 4 bits buy room and no speed. Memory bounds how many
+# sequences there are, bandwidth how fast they are served.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -769,13 +785,17 @@ judge([90, 91])
 #
 # 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, and hardly any
 #    maps.
-# 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and the host holds the moments.
+# 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and a host keeps the moments, and its own
+#    weights, in 45 GiB.
 # 3. Decoding reads the weights anew for one token a sequence.
 
 # %% [markdown] slide="notes"
 # (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, and an update
 # on the host; without a float32 copy there, or rounding at random, most small updates are lost. When decoding,
 # bandwidth is the bound, batching shares the reading, and memory bounds the batch.
+#
+# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
+# `course check 14` gives your marks.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -783,8 +803,7 @@ judge([90, 91])
 # **What was traced, and what is assumed.** The trace runs on shapes, through five layers; the middle one is then
 # repeated until there are 32. All tensors of autograd and of recomputation are traced, LoRA's maps, and the 16-bit
 # copies of 4-bit weights. We assume that 4-bit kernels and a fused AdamW make no scratch memory, and that a gradient
-# used at once is freed before the next operator. The T4's steps had LoRA of rank 32 on four products of a layer; ours
-# has rank 16 on seven. The first line below traces eight layers both ways; the second is AdamW as torch runs it by
+# used at once is freed before the next operator. The first line below traces eight layers both ways; the second is AdamW as torch runs it by
 # default.
 
 # %% slide="skip" folded=true
@@ -895,7 +914,3 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
 print(
     f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
 )
-
-# %% [markdown] slide="skip"
-# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
-# `course check 14` gives your marks.
