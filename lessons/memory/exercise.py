@@ -139,7 +139,8 @@ graded.pool_saved_bytes(pool_saved_bytes)
 # %% [markdown] question="network_wide" points=3 difficulty=2 minutes=8
 # ## 4. The accounting of 2016
 #
-# The papers of the time counted a whole network like this, in float32, without workspace:
+# The verdict on claim 22 of the lesson rests on this sum. The papers of the time counted a whole network like this, in
+# float32, without workspace:
 #
 # - every feature map of the batch, and the input;
 # - the weights, and a gradient for each;

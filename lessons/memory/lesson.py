@@ -100,8 +100,8 @@ marks = ["← peak" if total == alive.max() else "" for total in alive]
 passes[roles].map("{:,}".format).assign(**{"which is": which, "": marks})
 
 # %% [markdown] slide="notes"
-# One row for each operator of the forward and the backward pass, and in it the bytes that are alive
-# at its end, before it lets its inputs go.
+# One row for each operator of the forward and the backward pass, with the bytes alive when it has made its output and
+# not yet dropped its inputs.
 #
 # - Parameters are there all the time. So is, from the first update on, *optimizer state*, which the table leaves out:
 #   momentum keeps one number for every parameter, another 3,232 bytes.
@@ -218,8 +218,6 @@ print(f"maps of one image     {format_bytes(per_image):>10}")
 print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 
 # %% [markdown] slide="notes"
-# `training_step` runs the step on shapes alone, with no data and no GPU, and records when each tensor is created and
-# freed, its size, layer and role.
 # In the networks here the size of each tensor is a fixed part plus a part per sample, so two traces give every moment of
 # the step at any batch.
 
@@ -269,7 +267,7 @@ skyline(ledger)
 # | optimizer state | in the first update | never | no |
 # | weight gradients | backward pass | `zero_grad`, here before the next forward pass | no |
 # | input | before the step | after the step | yes |
-# | feature maps | forward pass | after the last backward pass that needs them, or at once | yes |
+# | feature maps | forward pass | after the last operator of the backward pass that needs them, or at once | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when the kernel starts | when it ends; cuBLAS keeps its own | often |
 
@@ -336,26 +334,19 @@ batch_lines(
 )
 
 # %% [markdown] slide="subslide"
-# Momentum and Adam create their state in the first update. Up to there a job with momentum needs what plain SGD does, so
+# Momentum and Adam create their state in the first update. Up to there a job with either needs what plain SGD does, so
 # it can fit in its first step and fail in its second.
 
 # %%
-small = networks.small_cnn()
-optimizer = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)
-print("tensors of state before the first step:", len(optimizer.state))
-loss = nn.functional.cross_entropy(small(torch.randn(8, 3, 32, 32)), torch.randint(10, (8,)))
-loss.backward()
-optimizer.step()
-print("and after it:", sum(len(state) for state in optimizer.state.values()))
-
-# %%
-rows = []
+peaks, rows = {}, []
 for name in ("sgd", "momentum", "adam"):
     with torch.device("meta"):
         model = networks.vgg16()
     at = training_step(model, (3, 224, 224), 1000, optimizer=name).at(128)
+    peaks[name] = format_bytes(at.peak_bytes)
     state = at.by_role()["optimizer state"]
-    rows.append((name, format_bytes(state), state / parameters, format_bytes(at.peak_bytes)))
+    rows.append((name, format_bytes(state), state / parameters, peaks[name]))
+print(f"With Adam: {peaks['sgd']} before its state exists, {peaks['adam']} from step 2 on")
 columns = ["optimizer", "state", "bytes a parameter", "peak"]
 pd.DataFrame(rows, columns=columns).set_index("optimizer")
 
@@ -382,7 +373,7 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 # %% [markdown] slide="notes"
 # What is left over is probably scratch memory of operators, which no tensor shows. On a GPU it depends on the operator, the
 # card and the library version. The trace counts the buffer that PyTorch sets aside for cuBLAS, NVIDIA's library of matrix
-# products: the thin purple band of the skylines. For convolutions part two adds a guess.
+# products: `workspace`, too thin to be seen in the skyline above. For convolutions part two adds a guess.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
@@ -485,17 +476,17 @@ pd.Series(
 # 5. **Does it grow from step to step?**
 
 # %% [markdown] slide="notes"
-# 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
-#    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not use.
-# 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
+# 1. Yes, if *asked for* is more than *free* and *unallocated* together: there is not that much left, however it lies. Here
+#    22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not use.
+# 2. A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
 #    many more.
-# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
-# 4. **Is the card full of your own tensors?** Here 97 % of the card is allocated. Then ask *which role*, as this lesson
-#    does: trace the step, look at the skyline, and take the technique that lowers the tallest band.
-# 5. **Does it grow from step to step?** Then something keeps tensors: a loss that is added up with its graph (use
-#    `loss.item()`), or a list of outputs.
+# 3. `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
+# 4. Here 97 % of the card is allocated. Then ask *which role*, as this lesson does: trace the step, look at the skyline,
+#    and take the technique that lowers the tallest band.
+# 5. If so, something keeps tensors: a loss that is added up with its graph (use `loss.item()`), or a list of
+#    outputs.
 
 # %% [markdown] slide="skip"
 # On a machine with a GPU, `print(torch.cuda.memory_summary())` is a table of these counters, and
@@ -516,15 +507,12 @@ pd.Series(
 # | answer | what it means |
 # |---|---|
 # | *no* | tensors and the least context are more than the card |
-# | *fits* | the replay gets through beside the most context, with workspace and 2 % to spare |
+# | *fits* | every request finds room beside the most context, with workspace and 2 % to spare |
 # | *tight* | neither: it may run or fail |
 
 # %% [markdown] slide="notes"
-# It replays the allocator on a card of a given size. The least context is the least that was seen on any card. The most is
-# the largest reported for the card's architecture, and at least 512 MiB, which is also what a card known only by its size
-# gets. The workspace of fast convolutions is a guess, from one rounded number of 2016. The 2 % are the mean error of the
-# replay on 20 published steps; on a single step it can be off by more. For a *tight* step `fit` names what it would fit
-# without.
+# `fit` replays PyTorch's allocator on a card of a given size, beside the most context that was reported and beside the
+# least, and it has to guess what convolutions want as workspace. For a *tight* step it names what it would fit without.
 #
 # VGG-16 again, on a smaller card of 11 GiB. One image more takes 70 MiB of tensors:
 
@@ -546,7 +534,7 @@ room = int((11 * GIB - asked.on(11 * GIB).context_bytes) / 1.02)
 try:
     asked.scratch.replay(room)
 except OutOfMemory as error:
-    stuck = Moment.of(error.allocator, error.asked)
+    in_use, stuck = error.allocator.allocated, Moment.of(error.allocator, error.asked)
 segments(
     {f"VGG-16, batch {found.fits + 1}, 11 GiB": stuck},
     f"{format_bytes(sum(stuck.free))} free, but no piece of the "
@@ -554,14 +542,12 @@ segments(
 )
 
 # %% folded=true
-wanted = asked.scratch.alive - asked.requests.alive
 tight = vgg.at(found.fits + 1)
-most = format_bytes(wanted.max())
-print(f"{most} of workspace are wanted in these of the step's {len(tight.phases)} events:")
-for event in (wanted == wanted.max()).nonzero()[0]:
-    beside = format_bytes(asked.requests.alive[event])
-    where = f"{tight.phases[event]} pass of {tight.layers[event]}"
-    print(f"  {event}, the {where}, beside {beside} in use")
+wanted = asked.scratch.alive - asked.requests.alive
+those = (wanted == wanted.max()).nonzero()[0]  # the one beside as much as the allocator holds
+event = min(those, key=lambda one: abs(asked.requests.alive[one] - in_use))
+where = f"{tight.phases[event]} pass of {tight.layers[event]}"
+print(f"asked for in the {where}, event {event} of {len(tight.phases)}")
 through = "gets" if asked.requests.fit_in(room) else "does not get"
 print(f"without any workspace the replay {through} through")
 most = format_bytes(asked.scratch.alive.max())
@@ -570,40 +556,21 @@ print(f"in one piece, without gaps, the step takes {most} of {format_bytes(room)
 # %% [markdown] slide="notes"
 # By our guess the request is the workspace of `conv1_2`'s backward pass. It takes two causes together, a large workspace
 # and gaps: without either there is room, as the last two lines say. A slower convolution, which wants less workspace,
-# may run: hence *tight*, not *no*.
-
-# %%
-beyond = range(found.fits + 2, found.some + 5)
-guess_edge = predict(
-    f"Batch {found.fits + 1} is tight. How many of the {len(beyond)} batches from "
-    f"{beyond[0]} to {beyond[-1]} fit again?",
-    unit="batches",
-)
-guess_edge
-
-# %% folded=true
-looked = range(found.fits - 6, beyond[-1] + 1)
-states = {batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked}
-again = [str(batch) for batch in beyond if states[batch] == "fits"]
-reveal(
-    guess_edge,
-    {"fit again": len(again)},
-    thoughts=[
-        (0, "Each needs more than the one before, and yet some fit: blocks fall differently."),
-        (len(beyond), "One bad batch, and then all is well? Most of these are tight, too."),
-    ],
-)
+# may run: hence *tight*, not *no*. The batches around it, by the same replay:
 
 # %% slide="subslide" folded=true
+looked = range(found.fits - 6, found.some + 5)
+states = {batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked}
+again = [str(batch) for batch in looked if batch > found.fits and states[batch] == "fits"]
 verdicts(
     states,
     f"The edge is ragged: up to batch {found.fits} all fit, then {' and '.join(again)}",
 )
 
 # %% [markdown] slide="notes"
-# From batch to batch the blocks fall into the segments differently. So *the largest batch that fits* has two answers; the
-# course reports the batch up to which *every* batch fits. Treat the edge as a zone: a tight batch may well run, and what
-# ran before in the program matters too.
+# In the replay the blocks fall into the segments differently from batch to batch; nobody has run these batches. So *the
+# largest batch that fits* has two answers; the course reports the batch up to which *every* batch fits. Treat the edge as
+# a zone: a tight batch may well run, and what ran before in the program matters too.
 
 # %% slide="skip" folded=true
 said = ladder()
@@ -615,6 +582,13 @@ rows = [
 wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
 open_ended = said["ran tight"] + said["failed tight"]
 table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
+assumed = (
+    "The least context is the least that was seen on any card. The most is the largest "
+    "reported for the card's architecture, and at least 512 MiB, which is also what a card "
+    "known only by its size gets. The workspace of fast convolutions is a guess, from one "
+    "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "
+    "steps; on a single step it can be off by more."
+)
 source = (
     "In 2022 the author of timm, a library of image models, searched the largest batch of "
     "several hundred networks on one RTX 3090: 512, then 384, 256, 192 …, until one ran. "
@@ -628,8 +602,9 @@ care = (
     "without them 7 failed batches are called <i>fits</i> (docs/measured.md)."
 )
 share = f"{wrong} of {tried - open_ended} times, on one person's card"
-summary = f"<summary><b>How often is the verdict wrong?</b> {share}</summary>"
-HTML(f"<details>{summary}<p>{source}</p>{table}<p>{care}</p></details>")
+title = "What does the verdict assume, and how often is it wrong?"
+summary = f"<summary><b>{title}</b> {share}</summary>"
+HTML(f"<details>{summary}<p>{assumed}</p><p>{source}</p>{table}<p>{care}</p></details>")
 
 # %% [markdown] slide="subslide"
 # One question for any step: **does it fit, and if not, which role is to blame?**
@@ -723,8 +698,8 @@ for name, at in zip(("own map", "in place"), peaks_in_place(networks.vgg16), str
     print(f"VGG-16, training, {name:<9} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
 
 # %% [markdown] slide="notes"
-# Without a backward pass no map has to stay. A ReLU then holds two large maps at once, its input and its output; in
-# place, one.
+# In inference no map has to stay. While a ReLU runs, two large maps are alive, its input and its output; in place there
+# is one.
 
 # %%
 guess_inplace = predict(

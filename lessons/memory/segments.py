@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from course_utils.allocator import CachingAllocator
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import SIZE, bar_at, beside, write_title
+from course_utils.figures.style import SIZE, bar_at, beside, text_on, write_title
 from course_utils.techniques.capacity import FITS
 from course_utils.units import CourseError, format_bytes
 from lessons.hardware.cards import FILLS
@@ -50,6 +50,8 @@ class Moment:
 def segments(moments: Mapping[str, Moment], title: str) -> Picture:
     """A bar for every moment, as long as the card: blocks in use dark, gaps light, and below them what is asked for.
 
+    Where something is asked for, the largest free piece bears its size, if there is room.
+
     Args:
         moments: what happens -> the allocator then; all of one card.
         title: the finding.
@@ -86,17 +88,23 @@ def _moment(scene: Scene, name: str, moment: Moment, y: float) -> float:
     left, pixels = 12.0, (WIDTH - 24.0) / moment.room
     scene.add(beside(left, y, name))
     y += BAR_LINE
-    x = left
+    x, pieces = left, list[tuple[int, float]]()
     for blocks in moment.layout:
         start = x
         for size, free in blocks:
             scene.add(Area(bar_at(x, y, x + size * pixels), GAP if free else USED))
+            pieces += [(size, x)] if free else []
             x += size * pixels
         corners = bar_at(start, y, x)
         scene.add(Lines([[*corners, corners[0]]], INK, 1.4))
     corners = bar_at(x, y, left + moment.room * pixels)
     scene.add(Lines([[*corners, corners[0]]], FAINT, 1.2))
     if moment.asked:
+        size, start = max([*pieces, (moment.untaken, x)])
+        ink = INK if start == x else text_on(GAP)  # a gap has its grey in the dark theme too
+        words = format_bytes(size)
+        if text_width(words, SIZE) + 8 < size * pixels:
+            scene.add(Words(start + size * pixels / 2, y + 0.35 * SIZE, words, SIZE, "middle", fill=ink))
         y += BAR_LINE
         corners = bar_at(left, y, left + moment.asked * pixels)
         words = f"asked for: {format_bytes(moment.asked)}; largest piece: {format_bytes(moment.free[0])}"

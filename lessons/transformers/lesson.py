@@ -152,7 +152,7 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 # norm; the last line a mask and its x. The formula is that of Korthikanti and others, *Reducing activation recomputation
 # in large transformer models* (2022).
 
-# %% folded=true
+# %% slide="subslide" folded=true
 long = language_step("GPT-2", 8192, eager).at(1)
 logits = 8192 * gpt2.vocabulary  # after the layers; the loss keeps 6 bytes of each
 only_layers = (34 * h + 5 * a * 8192) / (34 * h + 5 * a * 1024)
@@ -173,7 +173,7 @@ reveal(
 # %% [markdown]
 # For one long text 34 sbh is the same, and 5 as²b is eight times as much.
 
-# %% tags=["change"]
+# %% slide="skip" tags=["change"]
 # Change s or b and run again. At which length are the scores as much as all the rest?
 s, b = 1024, 8
 

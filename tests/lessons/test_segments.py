@@ -1,7 +1,7 @@
 """The pictures of the allocator in lesson 03: what they show is what the allocator holds."""
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, words_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +38,8 @@ def test_the_picture_names_what_is_asked_for_and_the_largest_piece():
     picture = segments({"three": moment}, "A title")
     assert_well_laid(picture)
     assert "12.00 MiB in use, 48.00 MiB free, at most 28.00 MiB in a piece, 30.00 MiB asked for" in picture.alt
+    assert "28.00 MiB" in [words.text for words in words_of(picture)]
+    assert "20.00 MiB" not in [words.text for words in words_of(picture)]
 
 
 def test_verdicts_name_the_batches():
