@@ -157,6 +157,14 @@ class TestMethods:
         }
         assert peaks["4 bits"] < peaks["16 bits"] < peaks["4 bits, copies kept"] < peaks["4 bits, rest in float32"]
 
+    def test_lora_of_a_rank_beside_some_products(self):
+        """Of h by k, rank · (h + k) values: queries and projection are 64 by 64, keys and values 64 by 32."""
+        chosen = Method("lora", rank=5, beside=("q", "k", "v", "project"))
+        trained = [p.numel() for p in prepared(SMALL.build(), chosen).parameters() if p.requires_grad]
+        assert sum(trained) == 3 * 5 * (2 * 128 + 2 * 96)
+        names = {fine_tuning.kept_name("small", method, True, True, "float32") for method in (chosen, Method("lora"))}
+        assert len(names) == 2
+
     @pytest.mark.parametrize(("method", "batch"), [("LoRA", 1), ("LoRA", 4), ("both of these", 1)])
     def test_the_longest_sequence_fits_and_the_next_does_not(self, method, batch):
         room = 20 * GIB
