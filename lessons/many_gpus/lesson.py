@@ -839,3 +839,5 @@ print(f"with an infinitely fast link:                    {free.speed_up:.2f} tim
 # %% [markdown] slide="skip"
 # Each card updates a quarter of the weights. Take that away and less than four is left. (One card that took all 512 at
 # once would update as rarely as the four do; beside that card they are less than four times as fast.)
+#
+# The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.
