@@ -56,7 +56,7 @@ check("plan_bytes")
 
 # %% [markdown] hint="plan_bytes"
 # **My number is far too large with several parts.** How many samples are in the network at a time? The gradients are added
-# up in place. So what is `accumulated` for, and when is it 0?
+# up in place. So what is `accumulated` for (lesson 12: fc6), and when is it 0?
 
 # %% [markdown] hint="plan_bytes"
 # **It is right in float32 and wrong in 16 bits.** Two things change: one term is halved, one comes on top. The weights
@@ -224,7 +224,8 @@ check("your_plan")
 # lower the second.
 
 # %% [markdown] hint="your_plan"
-# **It is tight.** PyTorch's allocator holds more than the tensors need. What makes its blocks smaller?
+# **It is tight.** The state says what stands in the way: PyTorch's allocator, or scratch memory (*workspace*). Which
+# technique makes both smaller?
 
 # %% [markdown] hint="your_plan"
 # **It fits and is slow.** `problem.evaluate(plan)` says how much time is lost, and `waiting_seconds` how much of it is

@@ -37,8 +37,8 @@ from classroom.predict import predict, reveal
 from course_utils.figures import side_by_side
 from course_utils.memory import ROLES
 from course_utils.techniques.capacity import FITS
-from course_utils.techniques.offload import simulate_work
-from course_utils.techniques.offload.work import WORKSPACE_SHARE
+from course_utils.techniques.offload import BACK, OUT, simulate_work
+from course_utils.techniques.offload.work import BACKWARD, FORWARD, WORKSPACE_SHARE
 from course_utils.units import GIB, MIB, as_written, format_bytes, format_seconds
 from lessons.capstone.explorer import plan_explorer
 from lessons.capstone.plan import (
@@ -177,9 +177,16 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}", end="; ")
 print(f"2 × 128 peaks in {vgg.evaluate(Plan(256, 128)).peak}")
 
 # %% [markdown] slide="notes"
-# Eight plans with one technique. *Offload conv* moves what convolutions read, *all* moves all that waits, *windowed* does so
-# with up to five copies under way, its `window` (09). The two recomputations are those of lesson 10's search: the cheapest
-# within the card, and the one with the lowest peak. Which of the eight fits, and at what cost?
+# Eight plans with one technique:
+#
+# | technique | plans | what it does |
+# |---|---|---|
+# | micro-batches | 2 × 128, 4 × 64 | two of 128 images, or four of 64, one after the other |
+# | 16 bits | float16 | maps take half the bytes |
+# | offload (09) | conv, all, windowed 5 | moves what convolutions read; all that waits; the same, up to five copies under way (`window`) |
+# | recomputation (10) | cheapest, lowest peak | runs segments again: the cheapest within the card; those with the lowest peak |
+#
+# Which of the eight fits, and at what cost? In the picture full points fit; hollow ones do not, or are tight.
 
 # %% folded=true
 cheapest = vgg.chain.cheapest(256, vgg.room_bytes, vgg.device)
@@ -231,9 +238,9 @@ plan_plane(
 folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
-# Full points fit; hollow ones do not, or are tight. (Offload all, 22 % longer, is outside of the picture.) Of the eight
-# 4 × 64 (*gradient accumulation*) alone surely fits. The model says 0.4 % longer, and takes an image to be as fast in a
-# batch of 64 as in one of 256. A later section drops that assumption. Before that: does a second technique help?
+# Of the eight 4 × 64 (*gradient accumulation*) alone surely fits. (Offload all, 22 % longer, is outside of the picture.) The
+# model says 0.4 % longer, most of it the traffic of weights and gradients, now four times. It takes an image to be as fast in
+# a batch of 64 as in one of 256. (*How sure is the ranking?* drops that assumption.)
 #
 # Why is 2 × 128 only tight, with 840 MiB to spare? Take away the scratch memory of fast convolutions:
 
@@ -338,7 +345,7 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Two together
 #
-# Float16 lowers the floor; offload moves what lies above it. Neither fits alone.
+# Does a second technique help? Float16 lowers the floor; offload moves what lies above it. Neither fits alone.
 
 # %%
 half, moved = singles["float16"], singles["offload windowed 5"]
@@ -383,22 +390,18 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
         print(f"{moment}, {precision}: {level[0]}; with offload {level[1]}")
 
 # %% [markdown] slide="notes"
-# At relu2_1 offload saves nothing, in either precision. That is now the highest of what is left. What offload saves is how
-# far the peak was *above that moment* before: 19.10 − 14.72 GiB in float32, 12.05 − 9.05 GiB in float16. What a technique
-# saves depends on where the next peak is. So try pairs, do not add savings.
+# At relu2_1 offload saves nothing, in either precision. So with offload this moment is the peak, and what offload saves is
+# how far the old peak was above it: 19.10 − 14.72 GiB in float32, 12.05 − 9.05 GiB in float16. What a technique saves depends
+# on where the next peak is. So try pairs, do not add savings.
 #
-# Why does it save nothing there? These are the largest tensors at that moment, and the same moment without prefetch:
+# Why nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already. Fetched on demand, they
+# would not be: it is the price of prefetching again.
 
 # %% folded=true
 windowed = vgg.schedule(moved.plan)
 print_largest(windowed, 7)
 fetched_late = simulate_work(work, "windowed", "p", rate, latency=latency, prefetch=False)
 print(f"on demand: {format_bytes(fetched_late.at_kernels[windowed.peak_kernel])}")
-
-# %% [markdown] slide="notes"
-# Four maps of 8.4 GiB together are not in use: those of relu1_1 and relu1_2, and pool1's output with its index. They had
-# moved, but are back already: with few maps left to fetch, a window of five fetches all of them. Fetched on demand, the
-# same moment is lower by these 8.4 GiB. It is the price of prefetching again.
 
 # %% [markdown] slide="slide"
 # Now a plan of your own, with as many techniques as you like. It is a point of the next picture.
@@ -417,12 +420,11 @@ print(vgg.evaluate(mine))
 # %% [markdown] slide="slide"
 # ## More than a hundred combinations
 #
-# Of the plans that fit, one is on the *Pareto front* if every other needs more memory, or more time, or both.
+# Of the plans that fit, one is on the *Pareto front* if no other saves memory without more time, or time without more memory.
 
 # %% [markdown] slide="notes"
-# Four ways to cut the batch, with each way to offload and three ways to recompute. For 2 × 128, which alone is tight, lesson
-# 10's search also chooses which segments to run again. The picture leaves out what takes more than a tenth longer. Full
-# points fit.
+# We try four micro-batches, each with every way to offload and three ways to recompute. For 2 × 128, which is tight by itself,
+# lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer.
 
 # %% slide="subslide" folded=true
 shares = (0.85, 0.8, 0.75, 0.7, 0.65)
@@ -450,14 +452,14 @@ again = best_that_fits(
     one for one in exact if one.plan.micro == 128 and one.plan.offload == "none"
 )
 others = [vgg.evaluate(replace(best.plan, window=window)) for window in (3, 6)]
-named = [halves, again, safe, others[0], moved]
+named = [halves, again, safe, moved]
 plan_plane(
-    [one for one in exact if one.lost < 0.1],
-    front,
+    [one for one in exact if one.lost < 0.02],
+    [one for one in front if one.lost < 0.02],
     named={"fastest": best, "plain": plain, **{str(one.plan): one for one in named}},
     chosen=vgg.evaluate(mine),
     chosen_name="yours",
-    title=f"{len(fitting)} of {len(exact)} exact plans fit, {best.plan} is the fastest",
+    title=f"{len(fitting)} of {len(exact)} exact plans fit; {best.plan} is the fastest",
 )
 
 # %% slide="skip" folded=true
@@ -475,22 +477,28 @@ folded([*front, again, *others])
 # The times are modelled. Change one assumption at a time, and see which plans keep their place.
 
 # %% [markdown] slide="notes"
-# Each row searches again among all plans. *Copies* and *kernels* are those of the first plan. Scratch memory until now only decided what counts as *tight*; in its row it is
-# part of the peak, about half of the maps that a convolution touches (our guess, from one rounded figure of 2016).
+# Each row searches again among all plans. Scratch memory has only decided what counts as *tight* so far. In the row that bears
+# its name it is part of the peak: about half of the maps that a convolution touches, our guess from one rounded figure of 2016.
 #
 # The last row is the only one that was measured, on another network: in batches below 128 an image of GoogLeNet takes longer
 # on a Titan X, by Caffe2's published times (07). We add that loss to every plan. As the series ends at 128, 2 × 128 pays
 # nothing, which favours it.
 
 # %% slide="skip" folded=true
-twice_as_fast = replace(vgg.device, float32_tflops=2 * vgg.device.float32_tflops)
+def faster(times):
+    """The same problem on a card with so many times the arithmetic."""
+    rate = times * vgg.device.float32_tflops
+    return vgg.changed(device=replace(vgg.device, float32_tflops=rate))
+
+
 endless = replace(vgg.device, bandwidth_gb_s=1000 * vgg.device.bandwidth_gb_s)
 assumptions = {
     "as above": vgg,
     "scratch memory in the peak": vgg.changed(workspace_share=WORKSPACE_SHARE),
     "context of 1 GiB": vgg.changed(context_bytes=GIB),
     "older link, PCIe 2.0": vgg.changed(link="PCIe 2.0 x16"),
-    "twice the arithmetic": vgg.changed(device=twice_as_fast),
+    "1.5 times the arithmetic": faster(1.5),
+    "twice the arithmetic": faster(2),
     "memory 1,000 times as fast": vgg.changed(device=endless),
 }
 ms = {row.batch: row.per_sample_ms for row in published("GoogLeNet", source=CAFFE2)}
@@ -502,7 +510,7 @@ def small_batches(one):
 
 
 def row(problem, seconds=lambda one: one.seconds):
-    """What three plans take, the fastest of all, and copies and kernels of the first."""
+    """What three plans take, and the fastest of all."""
     in_full = problem.evaluate(Plan(256)).seconds
 
     def takes(one):
@@ -513,14 +521,10 @@ def row(problem, seconds=lambda one: one.seconds):
         best_that_fits(all_plans(problem, among), seconds=seconds)
         for among in (("float32",), ("float32", "float16"))
     )
-    schedule = problem.schedule(best.plan)
-    copies, kernels = schedule.copy_floor_seconds, schedule.compute_seconds
     three = {str(one.plan): takes(problem.evaluate(one.plan)) for one in (best, safe, again)}
     return three | {
         "fastest exact plan": str(first.plan),
         "with float16": f"{half.plan}, {takes(half)}",
-        "copies": f"{copies:.2f} s",
-        "kernels": f"{kernels:.2f} s",
     }
 
 
@@ -528,11 +532,46 @@ rows = {name: row(problem) for name, problem in assumptions.items()}
 rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
 pd.DataFrame(rows).T
 
+# %% [markdown] slide="notes"
+# Copies, kernels and waits of the first plan, pass by pass; in the third row the arithmetic is 1.5 times as fast in the
+# backward pass alone:
+
+
+# %% slide="skip" folded=true
+def by_pass(schedule):
+    """Seconds of copies, kernels and waits, for the forward and the backward pass."""
+    work, told = schedule.work, {}
+    for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)):
+        here, moving = work.phase == phase, [c for c in schedule.copies if c.direction == way]
+        seconds = {
+            "copies": sum(copy.ends - copy.begins for copy in moving),
+            "kernels": (schedule.ends - schedule.begins)[here].sum(),
+            "waits": sum(stall.seconds for stall in schedule.stalls if here[stall.kernel]),
+        }
+        told |= {(name, what): f"{value:.2f} s" for what, value in seconds.items()}
+    return told
+
+
+usual, fast = (problem.schedule(best.plan) for problem in (vgg, faster(1.5)))
+spared = np.where(usual.work.phase == FORWARD, usual.work.fast, fast.work.fast)
+mixed = replace(fast.work, fast=spared)
+schedules = {
+    "as above": usual,
+    "1.5 times the arithmetic": fast,
+    "the same, backward alone": simulate_work(mixed, "windowed", "p", rate, latency=latency),
+    "twice the arithmetic": faster(2).schedule(best.plan),
+    "older link, PCIe 2.0": assumptions["older link, PCIe 2.0"].schedule(best.plan),
+}
+pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
+
 # %% [markdown] slide="subslide"
-# Offload drops out where its copies take longer than the kernels: on the slower link, or with twice the arithmetic. Then
-# 4 × 64 wins. Where small batches are slow, it is the slowest of the three.
+# Offload drops out where the forward pass is shorter than its own copies. Half of all copies leave in it, and it has a third
+# of the kernels' time. Then 4 × 64 wins. Where small batches are slow, it is the slowest of the three.
 
 # %% [markdown] slide="notes"
+# With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.1 s against 4. Where the forward
+# pass keeps its old speed (third row), the wait is gone.
+#
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
 #
@@ -542,7 +581,9 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## The answer
 #
-# - *By the model*: **2 × 128 with offload**, 0.2 % longer, if the copies hide.
+# *Sure*: **4 × 64** fits, with nothing moved. *Unsure*: whether it costs 0.4 % or 4 %.
+#
+# - *By the model*: **2 × 128 with offload**, 0.2 % longer, if the copies hide in each pass.
 # - *Without copies*: **4 × 64**, 0.4 %, or **2 × 128 with two segments computed again**, 0.7 %.
 # - *If batches of 64 are as slow as GoogLeNet's*: 4.1 % against 0.7 %.
 
@@ -564,7 +605,7 @@ try_it(resnet, Plan(256), Plan(256, 64))
 # %% [markdown] slide="notes"
 # Two exact techniques are left: offload and recomputation, alone or together. Neither has to be done to all maps. Offload
 # may move every second, third or fourth map (`every`), and recomputation may choose which segments to run again. Computing
-# the whole forward pass again would take about a third longer.
+# the whole forward pass again would take about a third longer, so expect less than that.
 
 # %%
 third = predict(
@@ -639,7 +680,7 @@ plan_plane(
 folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# The picture leaves out what takes more than half longer, and of two techniques all but the front.
+# The picture shows plans with one technique, and the front, up to one and a half times the plain time.
 #
 # Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
 # that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
@@ -655,23 +696,21 @@ for plan in (*changed, replace(best_resnet.plan, every=1)):
     print(f"{longer(one)}, waits {waits} for copies")
 
 # %% [markdown] slide="notes"
-# The time is that of recomputation; its copies hide. Without either part it does not fit, and if every map moves, the
-# kernels wait. Why does offload of every map suit VGG-16, and not ResNet-50? Compare the seconds of all copies with those of
-# all kernels that could hide them, and give ResNet-50 a faster link:
+# All of the lost time is recomputation; the copies hide. Without either part it does not fit, and if every map moves, the
+# kernels wait. Why does moving every map cost VGG-16 next to no time, and nearly double ResNet-50's? Compare pass by pass once
+# more, and give ResNet-50 a faster link:
 
 # %%
-links = (GEN3, "PCIe 5.0 x16")
-for problem in (vgg, resnet, resnet.changed(link=links[1])):
-    schedule = problem.schedule(Plan(256, offload="windowed"))
-    copies = format_seconds(schedule.copy_floor_seconds)
-    kernels = format_seconds(schedule.compute_seconds)
+rows = {}
+for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
     one = problem.evaluate(Plan(256, offload="windowed"))
-    print(f"{problem.network.name}, {problem.link.name}: ", end="")
-    print(f"{copies} of copies, {kernels} of kernels: {longer(one)}, {one.state}")
+    total = {("update", "against plain"): longer(one), ("update", "card"): one.state}
+    rows[f"{problem.network.name}, {problem.link.name}"] = by_pass(one.schedule) | total
+pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# The copies of all of ResNet-50's maps take longer than its kernels, so they cannot all hide. On a link four times as
-# fast, which a Titan X does not have, nearly all of them do.
+# In either pass the copies of all of ResNet-50's maps take longer than its kernels, so they cannot all hide. On a link four
+# times as fast, which a Titan X does not have, nearly all of them do.
 #
 # Now your network and your card:
 
@@ -782,7 +821,7 @@ judge([32])
 #
 # 1. Without batch norm add up micro-batches; with it recompute, offload what the link can hide, or both.
 # 2. Take 16 bits first, if they count as the same update.
-# 3. Offload only what the kernels can hide.
+# 3. Offload only what the kernels of the same pass can hide.
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"

@@ -117,8 +117,9 @@ reveal(
 # %% [markdown] slide="slide"
 # ## One block, map by map
 #
-# Each convolution's output is kept for the normalisation that reads it. The ReLU's output is kept for the next
-# convolution. So every width appears twice.
+# ResNet-50 does hardly more arithmetic, and takes 2.6 times the memory. Look at one block of each. A convolution's
+# output is kept for the normalisation that reads it, the ReLU's for the next convolution: every width appears twice.
+# (Dashed: what the block reads. It is counted where it was made.)
 
 
 # %% slide="subslide" folded=true
@@ -149,8 +150,8 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, blocks squeeze, and
-# each has one convolution more. Take the difference in width away: build a ResNet-34 that is as wide as ResNet-50 between
-# its blocks, and squeezes nowhere. But first, one squeeze by hand.
+# each has one convolution more. To take the width out of the comparison, build a ResNet-34 that is as wide as ResNet-50
+# between its blocks, and squeezes nowhere. But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -165,8 +166,10 @@ node = squeeze(maps).grad_fn
 print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 
 # %% [markdown] slide="notes"
-# So a squeeze saves nothing by itself. What it saves are the maps of the layers that stay narrow after it. In a run of
-# convolutions with C channels, squeeze to m. Then k convolutions stay at m, and the next one widens again:
+# (The ReLU that made the input keeps it as well.) So a squeeze saves nothing by itself. What it saves are the maps of
+# the layers that stay narrow after it. Two convolutions at 256 channels keep 512 values a position. With a squeeze to
+# 64, one convolution at 64 and one back at 256, it is 64 + 64 + 256 = 384. In a run of convolutions with C channels,
+# squeeze to m. Then k convolutions stay at m, and the next one widens again:
 
 # %% [markdown] slide="subslide"
 # | kept, for each position | without squeeze | with |
@@ -176,7 +179,7 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # | the layer that widens back | C | C |
 
 # %% [markdown]
-# **Kept more: m − k · (C − m).**
+# **A squeeze adds m − k · (C − m) values a position.**
 
 # %% [markdown] slide="notes"
 # With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
@@ -248,6 +251,7 @@ rows = {
     "maps, conv2_1": blocks.loc["conv2_1"],
     "maps, conv3_1, conv4_1 and conv5_1": blocks[first].drop("conv2_1").sum(),
     "maps, before and after the blocks": by_block.sum() - blocks.sum(),
+    "all maps": by_block.sum(),
     "weights, gradients, momentum": pd.Series(owned),
 }
 table = pd.DataFrame(rows).T
@@ -256,26 +260,26 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# At equal width the network that squeezes peaks lower: the width costs, not the squeeze. Twelve of the sixteen blocks save
-# a quarter, `conv2_1`, the first, a fifth. `conv3_1`, `conv4_1` and `conv5_1` keep a tenth *more*: there the squeeze comes
-# before the stride, at four times the positions.
+# At equal width the network that squeezes peaks lower, more by weights, gradients and momentum than by maps. Yet all maps
+# together fall by 17 %: the width costs, not the squeeze. Twelve of sixteen blocks save a quarter, `conv2_1` a fifth;
+# `conv3_1`, `conv4_1` and `conv5_1` keep a tenth *more*.
 
 # %% [markdown] slide="skip"
 # <details><summary>By hand: the four others</summary>
 #
-# Take a block of C channels, and count in units of one channel after the stride. The squeeze runs before the stride, at
-# four times the positions, and keeps two maps of C / 4: 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C,
-# the convolution on its shortcut C: 5.5 · C. The wide block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no
-# stride, so there it is 4 · C against 5 · C.
+# Take a block of C channels, and count in units of one channel after the stride. The squeeze runs before the stride
+# (here, as in torchvision; in the paper it has the stride itself), at four times the positions, and keeps two maps of C
+# / 4: 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C, the convolution on its shortcut C: 5.5 · C. The
+# wide block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no stride, so there it is 4 · C against 5 · C.
 #
 # </details>
 
 # %% [markdown] slide="notes"
-# (The peak is not the sum: at that moment some gradients do not exist yet and some maps are freed, but images and
-# gradient maps come on top.)
+# (The peak is not the sum: at that moment some weight gradients do not exist yet and some maps are already freed;
+# images and gradient maps are not in the table at all.)
 
 # %% [markdown] slide="subslide"
-# At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of the arithmetic.
+# At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of weights and arithmetic.
 #
 # **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps maps of that
 # width: a quarter less than four times as much is still three times.
@@ -372,10 +376,16 @@ plane(
 # that it adds.
 
 # %% [markdown] slide="notes"
-# With two the formula says 170, and the trace says more. After `conv3_3` comes `pool3`, which the formula leaves out and
-# which becomes narrow too. It outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8
-# bytes: as much as three quarters of a map. Narrow are now the squeeze, two convolutions and three quarters for the pool:
-# 3.75 · m. They replace 2.75 · 256. So a squeeze pays up to m = 187, and the weights saved pay for one channel more.
+# With two the formula says 170, and the trace 188: `pool3`, which follows, becomes narrow too.
+
+# %% [markdown] slide="skip"
+# <details><summary>By hand: why 188?</summary>
+#
+# `pool3` outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8 bytes: as much as
+# three quarters of a map. Now the squeeze, two convolutions and these three quarters are narrow: 3.75 · m in place of
+# 2.75 · 256. So a squeeze pays up to m = 187, and the weights saved pay for one channel more.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
@@ -413,8 +423,8 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown] slide="notes"
 # In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a
-# plain 3×3 at 24 channels, with normalisation and ReLU. What a block hands on is kept for the next block, so we trace two
-# in a row and count the first. (MobileNetV2 also adds a block's input to its output. Then the sum is kept instead.)
+# plain 3×3 at 24 channels, with normalisation and ReLU. The next block keeps what this one hands on. So we trace two
+# in a row, and count the first. (MobileNetV2 also adds a block's input to its output. Then the sum is kept instead.)
 
 
 # %% folded=true
@@ -491,7 +501,8 @@ channel_bars(
             ("norm", 24),
         ],
     },
-    title="The bottleneck inside out: wide inside, narrow outside",
+    title="The bottleneck inside out keeps "
+    f"{mobile[0] / usual[0]:.0f} times as much as a plain 3×3",
 )
 
 # %% [markdown] slide="notes"
@@ -499,7 +510,8 @@ channel_bars(
 # convolution save any of them? Put a full 3×3 in its place. And put in ReLU6, MobileNetV2's own activation, which cuts
 # off at 0 and at 6:
 
-# %%
+# %% folded=true
+rows = {}
 for name, block in {
     "depthwise, ReLU": inverted,
     "full 3×3, ReLU": lambda: inverted(groups=1),
@@ -507,7 +519,12 @@ for name, block in {
     "depthwise, ReLU6 in place": lambda: inverted(lambda: nn.ReLU6(inplace=True)),
 }.items():
     mib, weights, gflop = first_of_two(block)
-    print(f"{name}: {weights:,} parameters, {gflop:.3f} GFLOP, {mib - mobile[0]:+.2f} MiB")
+    rows[name] = {
+        "parameters": f"{weights:,}",
+        "GFLOP": f"{gflop:.3f}",
+        "kept": f"{mib:,.2f} MiB",
+    }
+pd.DataFrame(rows).T.rename_axis("between the same 1×1")
 
 # %% [markdown] slide="notes"
 # A full 3×3 between the same 1×1 convolutions does 24 times the arithmetic and keeps the same bytes. Depthwise saves
@@ -571,16 +588,16 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 
 # %% [markdown] slide="notes"
 # Try three things. Change the channels: between which two of them does the peak begin to rise? (By hand first; `pool1`
-# follows.) Find a squeeze that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose, and why
-# so little?
+# follows.) Find a 1×1 convolution that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose,
+# and why so little?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
-# The peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too.
-# Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: at the peak,
-# in the backward pass at `relu4_3`, those of group 5 are gone.
+# The peak falls at 32 and rises at 48. One to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and costs
+# weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved:
+# at the peak, in the backward pass at `relu4_3`, those of group 5 are gone.
 #
 # </details>
 
@@ -594,14 +611,14 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
-# 2. A squeeze to fewer than 0.9 · C channels before a 3×3 saves arithmetic, even where it costs memory.
-# 3. Squeezes give ResNet-50 four times the width for about ResNet-34's arithmetic, and training must keep maps of that
-#    width.
+# 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
+# 3. ResNet-50 spends that on width, four times ResNet-34's, and keeps such maps.
+# 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
-# With batch norms, as in ResNets, double both numbers of the first point. MobileNet's block is narrow outside and wide
-# inside: little arithmetic for its width, and much to keep. A squeeze need not be about maps at all: LoRA, in lesson 14,
-# squeezes beside a frozen matrix to save gradients and optimizer state.
+# With batch norms, as in ResNets, double both numbers of the first point. The fourth is for 24 channels, expanded to
+# 144, with batch norms and ReLU. A squeeze need not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen
+# matrix to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.

@@ -110,7 +110,7 @@ graded.route(route)
 #
 # A max pool of `size` × `size` (stride `size`, which divides `side`) is put after `channels` maps of `side` ×
 # `side`. Later layers keep maps with `later[0]`, `later[1]`, … channels. Without the pool each of these would
-# have `side` × `side` values a channel; with it, the pool's side.
+# have `side` × `side` values a channel; with it, the pool's side. The pool's own output is not in `later`.
 #
 # How many bytes does a step with `batch` images in float32 keep **less** because of the pool? Count what the
 # pool adds as well: the balance may be negative.

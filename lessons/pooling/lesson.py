@@ -34,8 +34,6 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import Axis, Curve, Spot, plane
-from course_utils.figures.style import SERIES_COLOURS
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.pooling.drawn import pool_drawn, waterfall
@@ -66,7 +64,7 @@ pool_drawn(
 
 # %% [markdown] slide="notes"
 # In the backward pass the gradient of an output belongs to the winner of its window. The other three values had no part
-# in the output, and their gradient is zero. Where the winner was, PyTorch reads from the index. An average pool has no
+# in the output, and their gradient is zero. PyTorch reads from the index where the winner was. An average pool has no
 # winner: each value gets a quarter of the gradient, and nothing has to be noted.
 
 # %% [markdown] slide="slide"
@@ -78,8 +76,9 @@ pool_drawn(
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# GoogLeNet, as it was published in 2014, has many pools: 13 of them among 57 convolutions. Nine times it joins four
-# branches. Such a *concatenation* copies their outputs into one map, which the next layers read and keep.
+# GoogLeNet has many pools: 13 of them among 57 convolutions. (Ours follows the table of 2014, without its response
+# normalisations and side classifiers, as in lesson 00.) Nine times it joins four branches. Such a *concatenation*
+# copies their outputs into one map, which the next layers read and keep.
 
 # %% folded=true
 with torch.device("meta"):
@@ -133,7 +132,7 @@ reveal(
 )
 
 # %% [markdown]
-# A third of what training keeps of this network is notes of where the maxima were.
+# A third of what training keeps of our GoogLeNet is notes of where the maxima were.
 
 # %% slide="subslide" folded=true
 still = [name for name, pool in pools.items() if pool.stride in (1, (1, 1))]
@@ -156,12 +155,21 @@ pd.DataFrame(
 # Nine of the thirteen are in the Inception blocks, 3 × 3 with stride 1. They shrink nothing: each produces as many
 # values as it reads, with an index for each.
 #
-# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps. Torchvision's GoogLeNet
-# has a batch norm after each convolution, which keeps one map more. There the positions are a smaller share:)
+# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps.)
+#
+# With normalisation the share is smaller, as that keeps maps too. Torchvision's GoogLeNet has a batch norm after each
+# convolution. The published one has two local response normalisations, after `pool1` and before `pool2`:
 
 # %%
 with_norms = 8 * by_pools / (12 * by_pools + 2 * 4 * by_convolutions + 4 * by_joins)
 print(f"by hand, with batch norms: {100 * with_norms:.0f} %")
+with torch.device("meta"):
+    normed = networks.googlenet()
+    normed.pool1 = nn.Sequential(normed.pool1, nn.LocalResponseNorm(5))
+    normed.pool2 = nn.Sequential(nn.LocalResponseNorm(5), normed.pool2)
+of_2014 = training_step(normed, (3, 224, 224), 1000, name="GoogLeNet").at(128)
+kept_2014 = of_2014.by_layer()["saved feature maps"].sum()
+print(f"traced, with response normalisations: {100 * index_bytes(of_2014) / kept_2014:.0f} %")
 
 # %%
 guess_half = predict(
@@ -298,8 +306,8 @@ for way, with_it in steps.items():
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. But our pool
-# copies every map into windows, so it shows what could be kept, not how fast. A strided convolution keeps no index
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Our pool
+# shows how little need be kept. It is not fast: it copies every map into windows. A strided convolution keeps no index
 # either, and pays in parameters.
 
 # %% [markdown] slide="slide"
@@ -311,7 +319,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # %% [markdown] slide="notes"
 # We run it up to the point where it has decided what to keep: operators are rewritten as "inductor", its usual backend,
 # rewrites them, and a *planner* chooses what to save. Only the kernels are not written, so no C++ compiler is needed.
-# First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
+# (On a small network we held the plan against what inductor then keeps: the same maps, but for copies in other
+# layouts.) First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
 
 # %%
 convolution = nn.Conv2d(8, 8, 3, padding=1)
@@ -321,13 +330,14 @@ for name, backend in {"eager": None, "compiled": PLANNED}.items():
     print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
 
 # %% [markdown] slide="notes"
-# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled, a position takes 8 bits:
-# not two, but no longer 64 (in windows up to 5 × 5; in larger ones it stays at 64). And the planner finds something
-# better. Of the ReLU's output it keeps one byte a value: was it positive? The ReLU's backward pass needs no more than
-# that, and the compiled pool does not keep its input.
+# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled,
 #
-# In eager mode PyTorch's pools do hold on to their *input*, max and average alike. That adds nothing where a ReLU comes
-# before the pool, since the ReLU keeps the same tensor:
+# 1. a position takes 8 bits: not two, but no longer 64 (in windows up to 5 × 5; in larger ones it stays at 64);
+# 2. of the ReLU's output one byte a value is kept: was it positive? The ReLU's backward pass needs no more than that;
+# 3. the pool does not keep its *input*.
+#
+# In eager mode PyTorch's pools do, max and average alike. That adds nothing where a ReLU comes before the pool, since
+# the ReLU keeps the same tensor:
 
 # %% slide="subslide"
 positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
@@ -338,17 +348,9 @@ for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
     print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
 
 # %% [markdown] slide="notes"
-# But two of GoogLeNet's pools, `pool3` and `pool4`, read a concatenation that no other layer reads. A concatenation
-# does not need its result in the backward pass. So these two inputs are kept for the pools alone:
-
-# %%
-joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
-print(f"inputs of pool3 and pool4: {format_bytes(kept[joined].sum())}")
-
-# %% [markdown] slide="notes"
-# A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet two kinds of ReLU are not
-# read by a convolution. Some stand before a max pool. Others end a branch: what the next convolutions read is the
-# concatenation, a copy.
+# Now GoogLeNet. The first point is about its indices. The second is not about every ReLU: a convolution that follows
+# one directly does need its values, so these stay. But two kinds of ReLU are read by no convolution. Some stand before
+# a max pool. Others end a branch: what the next convolutions read is the concatenation, a copy.
 
 # %% folded=true
 before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
@@ -392,10 +394,12 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# `pool3` and `pool4` read concatenations, which were kept for them alone. The compiled pools do not hold on to them.
-# With these the sum is closed:
+# That is the third point. `pool3` and `pool4` read concatenations that no other layer reads, and a concatenation does
+# not need its result in the backward pass. So eager mode keeps these two for the pools alone. With them the sum is
+# closed:
 
 # %% slide="subslide" folded=true
+joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
 mask = 3 * 128 * 1024  # of dropout, 1,024 values an image; eager mode on meta keeps float32
 falls = {
     "positions, 8 bits for 64": positions,
@@ -408,7 +412,7 @@ fall = eager.sum() - compiled.sum()
 waterfall(
     ("eager", eager.sum() / MIB),
     {what: size / MIB for what, size in falls.items()},
-    "by this sum",
+    "compiled, by this sum",
     "MiB",
     title=f"Compiled, GoogLeNet keeps {fall / MIB:,.0f} MiB less; positions are "
     f"{100 * positions / fall:.0f} % of that",
@@ -454,8 +458,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # %% [markdown] slide="notes"
 # In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its
 # input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what it takes is
-# not a max pool, but a pool that does not need its input. Compared with the last row, compiled max pools keep their
-# positions more, 5.19 GiB against 5.01, and nothing else.
+# not a max pool, but a pool that does not need its input. Beside the last row, compiled max pools keep only their
+# positions on top: 5.19 GiB against 5.01.
 #
 # So the bytes counted before this section are those of eager mode. What a compiler keeps may change with its next
 # version. Run the next cell with yours.
@@ -474,8 +478,10 @@ print("compiled:", kept_by_type(network, pictures, backend).to_dict())
 # further: the *receptive field* of a value is the part of the image that it depends on.
 
 # %% slide="subslide"
+width = sum(count * channels for count, channels in networks.VGG_GROUPS)
 guess_none = predict(
-    f"VGG-16 peaks at {format_bytes(published.peak_bytes)} at batch 128. Take out all five "
+    f"VGG-16's convolutions write {width:,} channels in all, and it peaks at "
+    f"{format_bytes(published.peak_bytes)} at batch 128. Take out all five "
     "pools. The head averages what arrives to 7 × 7, so it still runs. What is the peak?",
     unit="GiB",
 )
@@ -505,7 +511,6 @@ def bare(gone):
 
 
 none_left = bare(POOLS)
-width = sum(count * channels for count, channels in networks.VGG_GROUPS)
 
 # %% slide="subslide" folded=true
 reveal(
@@ -568,60 +573,20 @@ def vgg16_moved(convolutions, pool):
     return training_step(nn.Sequential(layers), (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
-after = (1, 2, 3, 4)
-kinds = {"first pool: max": nn.MaxPool2d(2), "first pool: average": nn.AvgPool2d(2)}
-moved = {kind: [vgg16_moved(number, pool) for number in after] for kind, pool in kinds.items()}
-peaks = {kind: [step.peak_bytes / GIB for step in steps] for kind, steps in moved.items()}
-plane(
-    Axis(
-        "convolutions before the first pool",
-        low=0.8,
-        high=4.2,
-        write=lambda number: "" if number % 1 else f"{number:g}",
-    ),
-    Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
-    [
-        Curve(kind, after, row, colour, dashed=kind.endswith("average"))
-        for (kind, row), colour in zip(peaks.items(), SERIES_COLOURS, strict=False)
-    ],
-    [
-        Spot("", number, peak, colour, small=True)
-        for row, colour in zip(peaks.values(), SERIES_COLOURS, strict=False)
-        for number, peak in zip(after, row, strict=True)
-    ],
-    title="A later first pool raises the peak; from 3 on, max and average are alike",
-)
-
-# %%
-for number, most in zip(after, moved["first pool: max"], strict=True):
-    print(f"pool after {number} convolutions: peak in the {most.peak_phase} pass", end=" ")
-    print(f"at {most.peak_layer}")
+rows = {}
+for number in (1, 2, 3, 4):
+    most, mean = (vgg16_moved(number, pool) for pool in (nn.MaxPool2d(2), nn.AvgPool2d(2)))
+    rows[number] = {
+        "peak, max pool": format_bytes(most.peak_bytes),
+        "it is in": f"the {most.peak_phase} pass, at {most.peak_layer}",
+        "peak, average pool": format_bytes(mean.peak_bytes),
+    }
+pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 
 # %% [markdown] slide="notes"
-# Why are the two alike from 3 on? After 3 or 4 convolutions the peak is in the backward pass at the ReLU right before
-# the pool. The pool's backward pass is over by then, and its index is gone: the law of lesson 04.
-#
-# The order within one place matters too, if there is a batch norm. It keeps its *input*.
-
-# %% slide="skip" tags=["change"]
-# Change the order of the three and run: which orders keep least, and what do they share?
-# (ReLU and max pool may be swapped. With the norm after the pool it is another network.)
-norm, relu, pool = nn.BatchNorm2d(64, device="meta"), nn.ReLU(), nn.MaxPool2d(2)
-order = [norm, relu, pool]
-with torch.device("meta"):
-    model = networks.vgg16()
-    model.relu1_2, model.pool1 = nn.Sequential(*order), nn.Identity()
-ordered = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
-saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
-print(f"{format_bytes(saved[1])} kept, {format_bytes(saved[1] - saved[0])} for the norm")
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# Three orders keep 10.19 GiB, three 9.04 GiB: in each the norm adds one map, and after the pool a map is a quarter as
-# large. That map is the norm's input; right after a ReLU, which keeps this one anyway, it is the norm's output.
-#
-# </details>
+# A later first pool raises the peak. Why are max and average alike from 3 on? After 3 or 4 convolutions the peak is in
+# the backward pass at the ReLU right before the pool. The pool's backward pass is over by then, and its index is gone:
+# the law of lesson 04.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -648,6 +613,30 @@ pool_explorer("VGG-16", "pool1")
 #
 # </details>
 
+# %% [markdown] slide="skip"
+# One thing more: the order within one place matters too, if there is a batch norm. It keeps its *input*.
+
+# %% slide="skip" tags=["change"]
+# Change the order of the three and run: which orders keep least, and what do they share?
+# (Norm, ReLU, pool and norm, pool, ReLU are one network. Each other place makes another.)
+norm, relu, pool = nn.BatchNorm2d(64, device="meta"), nn.ReLU(), nn.MaxPool2d(2)
+order = [norm, relu, pool]
+with torch.device("meta"):
+    model = networks.vgg16()
+    model.relu1_2, model.pool1 = nn.Sequential(*order), nn.Identity()
+ordered = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
+saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
+print(f"{format_bytes(saved[1])} kept, {format_bytes(saved[1] - saved[0])} for the norm")
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# Pool before norm: 9.04 GiB, three orders. Norm before pool: 10.19 GiB, three orders. In each the norm adds one map to
+# what is kept, and after the pool that map is a quarter as large. It is the norm's input; or, right after a ReLU, which
+# keeps this input anyway, the norm's output.
+#
+# </details>
+
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
@@ -659,14 +648,14 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. Compiled, a position takes 8 bits (windows up to 5 × 5), and a ReLU's output that no other layer needs one byte a
-#    value.
-# 3. A pool with a stride shrinks the maps that follow.
+# 2. Compiled, a position takes 8 bits, and a ReLU's output a byte a value if no other layer needs it.
+# 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
 
 # %% [markdown] slide="notes"
-# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half
-# precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor.
-# The positions of the pools in GoogLeNet as published, which own no weight, are a third of all that training keeps.
+# Maps are smaller from the pool on, up to the first layer whose output size is fixed, such as an adaptive average. In
+# half precision the 12 bytes are 10; the 8 bits are for windows up to 5 × 5. A pool's input is kept as well, which adds
+# nothing where a ReLU keeps the same tensor. Pools own no weight; in our GoogLeNet their positions are a third of all
+# that training keeps, and with the response normalisations of 2014 still about a quarter.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

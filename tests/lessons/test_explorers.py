@@ -23,7 +23,7 @@ from classroom.explorer import FAINT, Explorer, View
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
-from course_utils.techniques.capacity import FITS, NO, demand, fit, on_cards, room_for_tensors
+from course_utils.techniques.capacity import FITS, NO, TIGHT, demand, fit, on_cards, room_for_tensors
 from course_utils.techniques.offload import simulate
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, format_bytes, format_seconds
@@ -169,7 +169,9 @@ def moved(explorer: Any) -> list[str]:
         return [*said, "Nothing has to move"]
     if fit_of(ledger, found, card).state == FITS and found.total_seconds <= min(fitting) * 1.0005:
         return [*said, "Nothing here that fits is faster."]
-    return [*said, "Fastest that fits: ", f"{format_seconds(min(fitting))} a step"]
+    tight = [one.total_seconds for one in every.values() if fit_of(ledger, one, card).state == TIGHT]
+    faster = ["faster, but tight: "] if tight and min(tight) * 1.0005 < min(fitting) else []
+    return [*said, "Fastest that fits: ", f"{format_seconds(min(fitting))} a step", *faster]
 
 
 def recomputed(explorer: Any) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
-from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
-from course_utils.techniques.offload import simulate
+from course_utils.techniques.capacity import FITS, NO, TIGHT, fit, room_for_tensors
+from course_utils.techniques.offload import OUT, simulate
 from course_utils.trace import training_step
 from lessons.offload.fits import fit_of
 
@@ -40,9 +42,38 @@ def test_what_the_lesson_says_of_maps_in_flight() -> None:
     states = {n: fit_of(ledger, schedule, T4).state for n, schedule in found.items()}
     assert [n for n, state in states.items() if state == FITS] == [2]
     assert {state for n, state in states.items() if n != 2} == {TIGHT}
+    assert max(found[n].peak_bytes for n in range(1, 6)) < room_for_tensors(T4) - 2 * 2**30
     none_in_flight = simulate(ledger, T4, "all")
+    assert 1 - none_in_flight.peak_bytes / ledger.peak_bytes == pytest.approx(0.25, abs=0.02)
     assert found[4].peak_bytes == none_in_flight.peak_bytes < found[5].peak_bytes
     assert (round(found[4].slowdown, 3), round(none_in_flight.slowdown, 3)) == (0.038, 0.288)
     assert found[6].peak_bytes - found[4].peak_bytes == pytest.approx(1.7 * 2**30, rel=0.02)
     assert found[6].slowdown < 0.002
     assert found[6].peak_bytes > found[5].peak_bytes > found[3].peak_bytes
+
+
+def test_two_in_flight_do_not_decide_whether_it_fits() -> None:
+    network = networks.NETWORKS["VGG-16"]
+    with torch.device("meta"):
+        model = network.build()
+    trace = training_step(model, network.input_shape, network.classes, name="VGG-16")
+    states = {}
+    for batch in range(188, 197):
+        ledger = trace.at(batch)
+        states[batch] = fit_of(ledger, simulate(ledger, T4, "windowed", window=2), T4).state
+    assert states == {batch: FITS if batch >= 192 else TIGHT for batch in range(188, 197)}
+
+
+def test_what_the_lesson_says_of_faster_kernels() -> None:
+    ledger = step("VGG-16", 192)
+    quicker = replace(T4, float32_tflops=1.5 * T4.float32_tflops)
+    five, as_it_is = (simulate(ledger, card, "windowed", window=5) for card in (quicker, T4))
+    assert five.slowdown > 10 * as_it_is.slowdown
+
+
+def test_what_the_lesson_says_of_pinned_memory() -> None:
+    """Each block rounded up to a power of two, as CachingHostAllocator.h of torch 2.13 does unless told otherwise."""
+    moved = simulate(step("VGG-16", 192), T4, "all")
+    out = [copy.bytes for copy in moved.copies if copy.direction == OUT]
+    assert round(sum(out) / 2**30) == 13
+    assert round(sum(1 << (size - 1).bit_length() for size in out) / 2**30) == 23
