@@ -6,7 +6,7 @@ cited, with the publication, and says so. Prices are those of the launch, not ad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -31,6 +31,7 @@ PRINTED = 512_128_000  # weights of the 9000×4000×4000×32 network, as the tex
 VGG_16_PICTURES_MS = {"Tesla K40": 920.21, "Titan X (Maxwell)": 262.42}
 # The two switches of Caffe's Makefile.config.example as shipped (BVLC/caffe on GitHub); a line with # is off.
 CAFFE_SWITCHES = ("# USE_CUDNN := 1", "# CPU_ONLY := 1")
+GPT_3 = 175e9  # parameters: Brown et al. (2020)
 PATIENCE, ANSWER_TOKENS = 2.0, 100  # seconds somebody waits, and the length of a short answer: our choices
 
 
@@ -175,21 +176,27 @@ def _kaggle_need_not_worry() -> Finding:
     )
 
 
+def largest_card(until: int | None = None) -> hardware.Device:
+    """The device of the catalogue with the most memory, of all or of those announced until the end of a year."""
+    return max(
+        (card for card in hardware.devices() if until is None or card.year <= until),
+        key=lambda card: card.memory_bytes,
+    )
+
+
 @claim(18, DETTMERS, "One GPU is enough for nearly everything.")
 def _one_is_enough() -> Finding:
-    def largest(cards: Iterable[hardware.Device]) -> hardware.Device:
-        return max(cards, key=lambda card: card.memory_bytes)
-
-    now = largest(hardware.devices())
-    then = largest([card for card in hardware.devices() if card.year <= 2014])
+    then, now = largest_card(2014), largest_card()
     batch = largest_batch(traced(networks.vgg16), then).fits
     most = now.memory_bytes / bytes_a_parameter("adam")
     return Finding(
-        RIGHT if most >= 175e9 else OUTDATED if batch >= 32 else WRONG,
+        RIGHT if most >= GPT_3 else OUTDATED if batch >= 32 else WRONG,
         f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, {now.memory_gb:g} GB, has "
         f"room for {most / 1e9:.1f} billion parameters with PyTorch's default Adam in float32 and no maps; GPT-3 has "
-        "175 (Brown et al., 2020)",
+        f"{GPT_3 / 1e9:.0f} (Brown et al., 2020)",
         "No longer true of what is called large today.",
+        rule="right if the largest card has room for GPT-3's weights and state, outdated if that of 2014 trains VGG-16 "
+        "with 32 images or more",
     )
 
 

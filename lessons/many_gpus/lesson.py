@@ -14,14 +14,15 @@
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. tell from how often a weight is used whether averaging its gradient can hide, and when several cards lose to one;
+# 1. tell from how often a weight is used whether averaging its gradient can hide, and what follows if it cannot;
 # 2. average gradients of unequal parts so that the update is the whole batch's;
 # 3. count what each card keeps under ZeRO and FSDP;
 # 4. choose between splitting the samples and splitting the units of a layer;
 # 5. say what a training script needs for several cards, and whether it is still the same training.
 #
-# About 115 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No
-# GPU is needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
+# About 115 minutes without *Further*, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the
+# roofline (01). No GPU is needed: two processes on this machine stand in for two cards. A step's time is modelled, as in
+# lesson 01.
 
 # %% slide="skip" folded=true
 import inspect
@@ -54,6 +55,7 @@ from lessons.shared.parallel import (
     STAGES,
     UNITS,
     all_reduce_seconds,
+    buckets,
     bytes_by_layer,
     on_cards,
     ring_bytes,
@@ -162,8 +164,8 @@ print(f"link: {format_seconds(on_the_link)}")
 print(f"forward, backward and update: {format_seconds(computing)}")
 
 # %% [markdown] slide="slide"
-# The trace knows when each gradient is ready. PyTorch collects them in *buckets* of 25 MiB and sends each bucket while
-# the backward pass goes on.
+# The trace knows when each gradient is ready. PyTorch collects them in *buckets* of 25 MiB, the first of 1, and sends
+# each while the backward pass goes on.
 
 # %% [markdown] slide="notes"
 # (On a real card the exchange also slows the backward pass down. Here it costs the computation nothing.)
@@ -184,7 +186,7 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# Four cards train no faster than one. Take the link away, and see:
+# Four cards are slower than one. Take the link away, and see:
 
 # %%
 free = on_cards(steps["52 M dense net"].at(128), "GTX Titan", endless(PCIE_2), 4)
@@ -210,8 +212,9 @@ card_lanes(
 # ## How often is a weight used?
 #
 # A dense weight is used once for each sample, a convolution's at each position of the map. Its gradient is sent once.
+# Each of *p* cards computes R operations a second; its link carries L bytes a second.
 #
-# | a weight is used in a step, on average | by arithmetic alone |
+# | a weight is used in a step, on average | then, in steps of arithmetic alone |
 # |---|---|
 # | at least *n* = 2 · (*p* − 1)/*p* · R/L times | **averaging has time to hide** |
 # | less than *n* / (1.5 *p* − 0.5) times | ***p* cards are slower than one** |
@@ -221,9 +224,9 @@ card_lanes(
 # of the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L,
 # where R is that of 16 bits.) It is the R/L of lesson 09, with another link in it.
 #
-# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and for *p* steps
-# *p* times as long. In that time the *p* cards have to finish one step: 0.5, and then the exchange. So they lose if the
-# exchange takes longer than 1.5 *p* − 0.5. For four cards that is 5.5.
+# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and 1.5 *p* for
+# the samples of *p* cards. The *p* cards need 0.5 for the forward pass, and then the exchange. They lose if that is
+# more than 1.5 *p*, so if the exchange takes longer than 1.5 *p* − 0.5. For four cards that is 5.5.
 #
 # The first layer's weights take 2 operations, as its input needs no gradient, and need twice the uses. All this
 # supposes passes of nothing but arithmetic at R, and no update. Where a pass takes longer, fewer uses are enough.
@@ -298,12 +301,17 @@ quick = on_cards(steps["52 M dense net"].at(8), swift, NVLINK, 4).speed_up
 print(f"the same with an infinitely fast memory on each card: {quick:.2f} times as fast")
 ratio = uses(steps["52 M dense net"].at(128)) / needed("GTX Titan", PCIE_2, 4)
 print(f"the dense net of the first guess: used {ratio:.2f} times as often as needed")
+ledger, link = steps["GoogLeNet"].at(128), "Ethernet 10 Gbit/s"
+sizes = " and ".join(f"{bucket.size / MIB:.0f}" for bucket in buckets(ledger))
+small = on_cards(ledger, "V100", link, 4, bucket_bytes=MIB).speed_up
+print(f"GoogLeNet, 128 a card, {link}: buckets of {sizes} MiB;", end=" ")
+print(f"with buckets of 1 MiB {25 * small:.1f} % of a speed-up of 4")
 
 # %% [markdown] slide="notes"
 # So data parallelism loses left of *break-even*, but for a step that mostly waits for its own card's memory. Between
-# the lines four cards gain something. Right of *enough* something is still lost: the gradient that is ready last, at
-# least, has no backward pass left to hide behind. Twice the batch is twice the uses; the number of weights is not in
-# the rule.
+# the lines four cards gain something. Right of *enough* something is still lost: the last bucket has no backward pass
+# left to hide behind. GoogLeNet's gradients fill two buckets, and the second, most of them, is full only when the
+# backward pass ends. Twice the batch is twice the uses; the number of weights is not in the rule.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -388,7 +396,7 @@ pd.DataFrame(rows, columns=columns).set_index(columns[0])
 # An asterisk marks where the rule says that averaging has time to hide. We assume a network adapter for each card.
 # (Our model adds every launch. Real launches run ahead of the kernels, so some of that time may vanish.) More tokens a
 # card can replace a faster link, if they fit in memory: PCIe 5.0 does well from 8,192 tokens on. Over 10 Gbit/s even
-# 16,384 are too few. Why is PCIe 5.0 not at 8 then?
+# 16,384 are too few. But PCIe 5.0 stays below 8 with 16,384 as well. What does the card still wait for?
 
 # %% folded=true
 for tokens, seconds in waits.items():
@@ -601,9 +609,9 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # units, the second by its inputs. What lies between them is not gathered.
 
 # %% [markdown] slide="notes"
-# Every card has all tokens, and there are two all-reduces a pair: of the second layer's sums forward, of the gradient
-# of the first layer's input backward. Here is the feed-forward block of Llama-3.2-1B, three matrices of 2,048 × 8,192,
-# two of which read the same input:
+# Every card has all tokens, and there are two all-reduces a pair: one in the forward pass, of the second layer's
+# sums, and one in the backward pass, of the gradient of the first layer's input. Here is the feed-forward block of
+# Llama-3.2-1B, three matrices of 2,048 × 8,192, two of which read the same input:
 
 # %% tags=["change"]
 # Change the cards and the tokens a card, and run again: who sends least with 256 tokens?
@@ -619,7 +627,8 @@ for way, numbers in counts.items():
     print(f"{way:>24}: {numbers / 1e6:,.0f} million numbers a card")
 
 # %% [markdown] slide="notes"
-# With a long text on each card data parallelism sends least. The pair is for few tokens, for weights that do not fit
+# With a long text on each card data parallelism sends least; with 256 tokens a card it sends most, and the pair least.
+# The pair is for few tokens, for weights that do not fit
 # one card, or for a global batch that may not grow.
 
 # %% [markdown] slide="slide"
@@ -686,57 +695,36 @@ judge([4, 5, 9])
 # then `course check 11` gives your marks.
 
 # %% [markdown] slide="skip"
-# ## Further: by units, the model of a link, one weird trick, a pipeline
+# ## Further: a pipeline, the model of a link, one weird trick, by units
 #
-# **A split by units divides one more thing.** The dense net again, 128 samples a card, now on four V100s with
-# NVLink. One card's step:
+# **A pipeline** cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
+# stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
+#
+# By hand: *p* equal stages and *m* micro-batches. A card is busy for *m* slots forward and as many backward; the step
+# takes *m* + *p* − 1 of each. So it is idle for
+#
+# **(*p* − 1) / (*m* + *p* − 1)**
+#
+# of the step. In the model there are as many micro-batches as cards. Sixteen equal convolutions, four stages:
 
 # %% slide="skip" folded=true
-ledger = steps["52 M dense net"].at(128)
-alone = predict_step(ledger, "V100")
-passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
-update = alone.seconds[ledger.tape.event_phase == UPDATE].sum()
-print(f"forward and backward {format_seconds(passes)}, update {format_seconds(update)}")
-third = predict(
-    "The dense net by units, four V100s: how many times as many samples a second as one?",
-    unit="times",
-)
-third
-
-# %% slide="skip" folded=true
-by_units = on_cards(ledger, "V100", NVLINK, 4, UNITS)
-by_data = on_cards(ledger, "V100", NVLINK, 4)
-reveal(
-    third,
-    {"by units": by_units.speed_up, "by data": by_data.speed_up},
-    thoughts=[
-        (4.0, "Four cards, so four times? Not all that one card does is done four times."),
-        (3.5, "Less than four, as the card waits for maps? It does, but look at the update."),
-        (3.0, "Less than four, as the card waits for maps? It does, but look at the update."),
-    ],
-)
+with torch.device("meta"):
+    equal = nn.Sequential(
+        *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)],
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+even = training_step(equal, (64, 56, 56), 10, "sgd", name="16 equal layers").at(64)
+print(f"by hand, p = m = 4: {100 * 3 / 7:.0f} %; with m = 32: {100 * 3 / 35:.0f} %")
+for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(128))):
+    for what, link in ((PCIE_3, hardware.link(PCIE_3)), ("infinitely fast", endless(PCIE_3))):
+        staged = on_cards(step, "V100", link, 4, STAGES)
+        idle = 100 * staged.idle_seconds / staged.seconds
+        print(f"{name}, {what}: the busiest of 4 V100s idles for {idle:.0f} %")
 
 # %% [markdown] slide="skip"
-# More than four times, with four cards. Remove each suspect in turn:
-
-# %% slide="skip" folded=true
-mine = sum(span.seconds for span in by_units.computing if span.what == PHASES[UPDATE])
-whole = 4 * alone.total_seconds / (by_units.seconds - mine + update)
-shared = by_units.compute_seconds - mine
-print(f"forward and backward, 128 samples on one card:   {format_seconds(passes)}")
-print(f"the same, 512 samples on four, a quarter each:   {format_seconds(shared)}")
-print(f"update on one card, and on each of the four:     {format_seconds(update)},", end=" ")
-print(format_seconds(mine))
-print(f"if each of the four updated all weights:         {whole:.2f} times as fast")
-at_once = predict_step(steps["52 M dense net"].at(512), "V100")
-fair = at_once.total_seconds / by_units.seconds
-print(f"against one card with all 512 samples at once:   {fair:.2f} times as fast")
-free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
-print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
-
-# %% [markdown] slide="skip"
-# Each card updates a quarter of the weights. Take that away and less than four is left. (One card that took all 512 at
-# once would update as rarely as the four do; beside that card they are less than four times as fast.)
+# Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with
+# AlexNet's unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price
+# of smaller products and more launches.
 
 # %% [markdown] slide="skip"
 # **The model of a link.** A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of
@@ -800,34 +788,56 @@ side_by_side(
 # In this model a dense layer cannot begin before its input is gathered, so nearly all of the trick's few bytes are
 # waited for. Data parallelism sends five times as many and hides nearly all. (We found no measurement of both on one
 # machine.)
-#
-# **A pipeline** cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
-# stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
-#
-# By hand: *p* equal stages and *m* micro-batches. A card is busy for *m* slots forward and as many backward; the step
-# takes *m* + *p* − 1 of each. So it is idle for
-#
-# **(*p* − 1) / (*m* + *p* − 1)**
-#
-# of the step. In the model there are as many micro-batches as cards. Sixteen equal convolutions, four stages:
-
-# %% slide="skip" folded=true
-with torch.device("meta"):
-    equal = nn.Sequential(
-        *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)],
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
-even = training_step(equal, (64, 56, 56), 10, "sgd", name="16 equal layers").at(64)
-print(f"by hand, p = m = 4: {100 * 3 / 7:.0f} %; with m = 32: {100 * 3 / 35:.0f} %")
-for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(128))):
-    for what, link in ((PCIE_3, hardware.link(PCIE_3)), ("infinitely fast", endless(PCIE_3))):
-        staged = on_cards(step, "V100", link, 4, STAGES)
-        idle = 100 * staged.idle_seconds / staged.seconds
-        print(f"{name}, {what}: the busiest of 4 V100s idles for {idle:.0f} %")
 
 # %% [markdown] slide="skip"
-# Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with
-# AlexNet's unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price
-# of smaller products and more launches.
+# **A split by units divides one more thing.** The dense net again, 128 samples a card, now on four V100s with
+# NVLink. One card's step:
+
+# %% slide="skip" folded=true
+ledger = steps["52 M dense net"].at(128)
+alone = predict_step(ledger, "V100")
+passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
+update = alone.seconds[ledger.tape.event_phase == UPDATE].sum()
+print(f"forward and backward {format_seconds(passes)}, update {format_seconds(update)}")
+third = predict(
+    "The dense net by units, four V100s: how many times as many samples a second as one?",
+    unit="times",
+)
+third
+
+# %% slide="skip" folded=true
+by_units = on_cards(ledger, "V100", NVLINK, 4, UNITS)
+by_data = on_cards(ledger, "V100", NVLINK, 4)
+reveal(
+    third,
+    {"by units": by_units.speed_up, "by data": by_data.speed_up},
+    thoughts=[
+        (4.0, "Four cards, so four times? Not all that one card does is done four times."),
+        (3.5, "Less than four, as the card waits for maps? It does, but look at the update."),
+        (3.0, "Less than four, as the card waits for maps? It does, but look at the update."),
+    ],
+)
+
+# %% [markdown] slide="skip"
+# More than four times, with four cards. Remove each suspect in turn:
+
+# %% slide="skip" folded=true
+mine = sum(span.seconds for span in by_units.computing if span.what == PHASES[UPDATE])
+whole = 4 * alone.total_seconds / (by_units.seconds - mine + update)
+shared = by_units.compute_seconds - mine
+print(f"forward and backward, 128 samples on one card:   {format_seconds(passes)}")
+print(f"the same, 512 samples on four, a quarter each:   {format_seconds(shared)}")
+print(f"update on one card, and on each of the four:     {format_seconds(update)},", end=" ")
+print(format_seconds(mine))
+print(f"if each of the four updated all weights:         {whole:.2f} times as fast")
+at_once = predict_step(steps["52 M dense net"].at(512), "V100")
+fair = at_once.total_seconds / by_units.seconds
+print(f"against one card with all 512 samples at once:   {fair:.2f} times as fast")
+free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
+print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
+
+# %% [markdown] slide="skip"
+# Each card updates a quarter of the weights. Take that away and less than four is left. (One card that took all 512 at
+# once would update as rarely as the four do; beside that card they are less than four times as fast.)
 #
 # The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.

@@ -1,14 +1,20 @@
 """Claims of lesson 11: each verdict follows from its number, and another number gives another."""
 
+import math
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from course_utils import networks
 from course_utils.machine import hardware
+from course_utils.trace import training_step
 from lessons.many_gpus import claims as many_gpus
 from lessons.shared.parallel import on_cards
+from lessons.shared.sources import traced
 
 # Worked out apart from the code: 208.5 MB of gradients against 15 ms of computation; 752.9 million a card, so 3.01
 # billion on four and 2.26 on three; 99.2 % of VGG-16's work in 10.6 % of its parameters.
@@ -36,6 +42,8 @@ def test_the_evidence_is_the_literatures():
     assert "0.21 GB of gradients" in finding(4).evidence
     assert "3.01 billion on 4 cards, 2.26 on the 3 pictured" in finding(6).evidence
     assert "99.2% of the arithmetic with 10.6% of the parameters" in finding(9).evidence
+    # 62 GB of gradients, sent 1.5 times at 6 GB/s, are 15.5 s; four steps of 4.17 s in that time are 1.08
+    assert "15.5 billion, and the same computation, about 1.1 times" in finding(9).evidence
     assert "5 GB/s, 4 GB/s of data" in finding(3).evidence
     # 79,510 gradients of 4 bytes, sent 1.5 times at 6 GB/s: 79.5 of the 96.6 us that it waits
     assert "82% is for its bytes" in finding(5).why
@@ -52,6 +60,24 @@ def test_another_link_another_verdict(monkeypatch, rate):
     fast = rate > 1
     assert finding(4).verdict == (WRONG if fast else RIGHT)
     assert finding(9).verdict == PARTLY  # sharing is no reason where the link is never or always waited for
+
+
+@pytest.mark.parametrize("batch", [2, 5])
+def test_weights_without_sharing_by_hand(batch):
+    """A convolution's parameters once for each of its 6 x 10 positions; of 5 channels and 2 or 5 images, not more."""
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(75, 7))
+    ledger = training_step(module, (3, 6, 10), 7).at(batch)
+    assert many_gpus.weights_without_sharing(ledger) == (3 * 9 + 1) * 5 * 60 + (75 + 1) * 7
+
+
+def test_without_sharing_a_weight_is_used_once_for_an_image():
+    """So VGG-16 would have as many as one image has multiply-adds, and a bias for each number of a layer's result."""
+    table = traced(networks.vgg16).at(128).by_layer()
+    owners = table[table["parameters"] > 0]
+    multiply_adds = int(owners["flops"].sum()) // (2 * 128)
+    biases = sum(math.prod(shape[1:]) for shape in owners["shape"])
+    assert many_gpus.weights_without_sharing(traced(networks.vgg16).at(128)) == multiply_adds + biases
 
 
 def test_a_dense_net_gains_by_its_link_and_its_batch(monkeypatch):

@@ -160,6 +160,16 @@ def test_buckets_are_torchs():
     assert [round(bucket.size / MIB, 2) for bucket in found] == [15.62, 64.0, 144.02, 9.44]
 
 
+def test_buckets_of_one_mib_hide_what_the_large_last_bucket_does_not():
+    ledger, link = traced(networks.googlenet).at(128), "Ethernet 10 Gbit/s"
+    large, small = buckets(ledger), buckets(ledger, bucket_bytes=MIB)
+    assert sum(bucket.size for bucket in small) == sum(bucket.size for bucket in large)
+    assert all(bucket.size >= MIB for bucket in small[:-1])
+    assert large[-1].ready == small[-1].ready  # both are complete when the backward pass is
+    gain = [on_cards(ledger, "V100", link, 4, bucket_bytes=size).speed_up for size in (BUCKET_BYTES, MIB)]
+    assert gain[0] < 3.2 < 3.95 < gain[1]
+
+
 def test_bytes_of_a_layer_are_those_by_hand():
     found = bytes_by_layer(traced(networks.alexnet).at(128), 4)
     weights, inputs = 4096 * 9216 + 4096, 9216

@@ -49,12 +49,13 @@ class Bucket:
     ready: int
 
 
-def buckets(ledger: Ledger, layers: frozenset[int] | None = None) -> list[Bucket]:
+def buckets(ledger: Ledger, layers: frozenset[int] | None = None, bucket_bytes: int = BUCKET_BYTES) -> list[Bucket]:
     """The buckets of a step's weight gradients, in the order in which they are ready.
 
     Args:
         ledger: the step.
         layers: indices of the layers whose gradients count, all if None.
+        bucket_bytes: what each bucket after the first holds before it goes.
 
     Raises:
         CourseError: the step makes no weight gradients.
@@ -70,7 +71,7 @@ def buckets(ledger: Ledger, layers: frozenset[int] | None = None) -> list[Bucket
         size, ready = size + int(ledger.size[storage]), int(last[storage])
         if size >= limit:
             found.append(Bucket(size, ready))
-            size, limit = 0, BUCKET_BYTES
+            size, limit = 0, bucket_bytes
     if size:
         found.append(Bucket(size, ready))
     return found
@@ -164,6 +165,7 @@ def on_cards(
     scheme: str = DATA,
     overlap: bool = True,
     alone: StepTime | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> CardStep:
     """One step of several cards, each of which brings `ledger.batch` samples.
 
@@ -175,6 +177,7 @@ def on_cards(
         scheme: one of SCHEMES.
         overlap: whether gradients are averaged beside the backward pass; if not, all of them after it.
         alone: the predicted time of the step on the device, for whoever has it already.
+        bucket_bytes: what each bucket of gradients after the first holds before it goes.
 
     Raises:
         CourseError: an unknown device, link or scheme, no cards, or a step without weight gradients.
@@ -190,7 +193,7 @@ def on_cards(
     seconds = split_seconds(alone, split, cards)
     whole = frozenset(range(len(ledger.tape.layer_names))) - split.layers
     has_whole = any(int(layer) in whole for layer in ledger.tape.layer[ledger.tape.role == ROLE["weight gradients"]])
-    waiting = buckets(ledger, whole) if has_whole else []
+    waiting = buckets(ledger, whole, bucket_bytes) if has_whole else []
     buckets(ledger)  # refuses a step without gradients, whichever scheme
     waiting = waiting if cards > 1 else []
     computing, linking, total = _simulate(ledger, seconds, split, waiting, link, cards, overlap)
