@@ -151,9 +151,9 @@ def short_tape(
 
 def kept_name(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> str:
     """Of a step in the file STEPS; `single` for batch 1."""
-    ways = (method.trained, method.base, method.optimizer, "within" if method.in_backward else "after")
+    ways = [method.trained, method.base, method.optimizer, "within" if method.in_backward else "after"]
     if (method.rank, method.beside) != (RANK, ()):
-        ways += (f"rank {method.rank}", *method.beside)
+        ways += [f"rank {method.rank}", *method.beside]
     again, batch = "again" if recompute else "kept", "one" if single else "more"
     return ", ".join((model, *ways, again, dtype, batch))
 
