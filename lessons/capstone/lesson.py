@@ -239,8 +239,8 @@ folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
 # Of the eight 4 × 64 (*gradient accumulation*) alone surely fits. (Offload all, 22 % longer, is outside of the picture.) The
-# model says 0.4 % longer, most of it the traffic of weights and gradients, now four times. It takes an image to be as fast in
-# a batch of 64 as in one of 256. (*How sure is the ranking?* drops that assumption.)
+# model says 0.4 % longer, most of it the traffic of weights and gradients, now four times. It assumes that an image takes
+# no longer in a batch of 64 than in one of 256. (*How sure is the ranking?* drops that assumption.)
 #
 # Why is 2 × 128 only tight, with 840 MiB to spare? Take away the scratch memory of fast convolutions:
 
@@ -468,8 +468,8 @@ folded([*front, again, *others])
 # %% [markdown] slide="notes"
 # The fastest has two techniques: 2 × 128, and in each micro-batch every map that waits moves, with five copies under way. It
 # takes 0.16 % longer. With three copies it would be 3 %; with six it is as fast, and tight. The second on the front
-# is 4 × 64, with nothing moved: 0.41 %. Nor does anything move in 2 × 128 with two chosen segments: 0.73 %. Can a model
-# resolve half a per cent?
+# is 4 × 64, with nothing moved: 0.41 %. 2 × 128 with two segments computed again moves nothing either: 0.73 %. All three
+# differ by less than one per cent, and no model of kernels is that good: read them as ties until the next section.
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -566,11 +566,12 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 
 # %% [markdown] slide="subslide"
 # Offload drops out where the forward pass is shorter than its own copies. Half of all copies leave in it, and it has a third
-# of the kernels' time. Then 4 × 64 wins. Where small batches are slow, it is the slowest of the three.
+# of the kernels' time. Then 4 × 64 wins. Where small batches are slow, 4 × 64 is the slowest of the three.
 
 # %% [markdown] slide="notes"
 # With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.1 s against 4. Where the forward
-# pass keeps its old speed (third row), the wait is gone.
+# pass keeps its old speed (third row), the wait is gone. To be shorter in sum is needed and not enough: in the last two
+# rows the backward pass outlasts its copies and still waits, as a map must be back before the kernel that reads it.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
@@ -581,7 +582,7 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # %% [markdown] slide="slide"
 # ## The answer
 #
-# *Sure*: **4 × 64** fits, with nothing moved. *Unsure*: whether it costs 0.4 % or 4 %.
+# *Sure, as far as a trace can be*: **4 × 64** fits, with nothing moved. *Unsure*: whether it costs 0.4 % or 4 %.
 #
 # - *By the model*: **2 × 128 with offload**, 0.2 % longer, if the copies hide in each pass.
 # - *Without copies*: **4 × 64**, 0.4 %, or **2 × 128 with two segments computed again**, 0.7 %.

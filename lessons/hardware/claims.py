@@ -195,8 +195,8 @@ def _one_is_enough() -> Finding:
         f"room for {most / 1e9:.1f} billion parameters with PyTorch's default Adam in float32 and no maps; GPT-3 has "
         f"{GPT_3 / 1e9:.0f} (Brown et al., 2020)",
         "No longer true of what is called large today.",
-        rule="right if the largest card has room for GPT-3's weights and state, outdated if that of 2014 trains VGG-16 "
-        "with 32 images or more",
+        rule="right if the catalogue's largest card has room for GPT-3's weights and state, outdated if that of 2014 "
+        "trains VGG-16 with 32 images or more",
     )
 
 

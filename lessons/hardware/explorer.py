@@ -75,8 +75,8 @@ def _which(fits: Sequence[CardFit]) -> str:
     if cheap is None:
         return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
     if cheap.device == least.device:
-        return f"{have} The smallest is the cheapest of confirmed price too: {priced(cheap.device)}."
-    return f"{have} The smallest is {priced(least.device)}, the cheapest of confirmed price {priced(cheap.device)}."
+        return f"{have} The smallest was the cheapest at launch too: {priced(cheap.device)}."
+    return f"{have} The smallest is {priced(least.device)}, the cheapest at launch {priced(cheap.device)}."
 
 
 def _short(fits: Sequence[CardFit]) -> CardFit | None:

@@ -125,7 +125,7 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # **Adam** keeps two averages in place of one: `m` of the gradient, `s` of its square. Weight, gradient, two averages: 16
-# bytes for each parameter *stay*. The update needs one value more.
+# bytes for each parameter, whatever the batch. The update needs one value more.
 
 # %% [markdown] slide="notes"
 # The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default updates
@@ -139,7 +139,7 @@ for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m,
     peak = bytes_a_parameter(name)
     count = int(room // peak)
     print(
-        f"{name:<9} {stays:<11} {4 * values:>2} bytes stay, {peak:.0f} at the peak:", end=" "
+        f"{name:<9} {stays:<11} {4 * values:>2} bytes, {peak:.0f} at the peak:", end=" "
     )
     print(f"{count / 1e6:,.0f} million parameters")
 
@@ -234,11 +234,11 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The rule in full has a part that stays and a part for every sample:
+# The rule in full has a part that does not grow with the batch and a part for every sample:
 #
-# > bytes that stay · parameters + maps of one sample · batch ≤ card − what others take
+# > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
 #
-# With Adam 16 bytes a parameter stay. In the update a parameter takes 20 for a moment; these must fit too, but by then
+# With Adam a parameter takes 16 bytes (the gradient from the backward pass on). In the update a parameter takes 20 for a moment; these must fit too, but by then
 # the maps are gone. With momentum, and 512 MiB for the others:
 
 # %% folded=true
@@ -270,7 +270,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # maps have a value for each token and each piece of a word: the scores, their log-probabilities, and a gradient of each.
 # They take more than all the layers before.
 #
-# The rule in full counts tensors alone; the last column also allows for gaps between them and for scratch memory.
+# The rule in full counts tensors alone; the last column also allows for gaps between them and for the scratch memory that
+# convolutions may want, so that the rule promises more images than surely fit. Take it as an upper bound.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -700,10 +701,11 @@ for price in (used.low_usd, used.high_usd):
 #
 # - **Nothing:** take the free card, save often, freeze what you can.
 # - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** for a month, rent the faster card; buy only what will run day and night for many months.
+# - **1,000 dollars:** for a month, rent the faster card; buy what will run for many months.
 
 # %% [markdown] slide="notes"
-# The computer around the card makes owning dearer too. But nobody takes a card of your own away after 12 hours.
+# That holds at the cheapest rent that we found: at twice that, buying pays after less than half the time; and a card of
+# your own can be sold. The computer around it makes owning dearer. But nobody takes a card of your own away after 12 hours.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -826,7 +828,7 @@ print(*wrap(sentence(source), 90), sep="\n")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top.
+# 1. With momentum a parameter takes 12 bytes, with Adam 16; maps and context come on top.
 # 2. Freezing saves all maps below the lowest trained layer; above it, in our networks, only inputs of frozen dense layers.
 # 3. Free first, rent next, buy what runs day and night for months.
 

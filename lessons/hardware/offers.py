@@ -52,11 +52,14 @@ def offers() -> list[Offer]:
     ]
     for dollars, name in ((dollars, name) for dollars, names in RENTED.items() for name in names):
         cheapest = min((one for one in RENTALS if one.device == name), key=lambda one: one.usd_per_hour)
+        hours = min(MONTH_DAYS * 24, dollars / cheapest.usd_per_hour)
+        spent = hours * cheapest.usd_per_hour
+        budget = f"{dollars:,}" if spent == dollars else f"{spent:,.0f} of {dollars:,}"
         found.append(
             Offer(
-                f"{dollars:,} dollars: rent at {cheapest.usd_per_hour:.2f}",
+                f"{budget} dollars: rent at {cheapest.usd_per_hour:.2f}",
                 hardware.device(name),
-                min(MONTH_DAYS * 24, dollars / cheapest.usd_per_hour),
+                hours,
                 f"{cheapest.source}, {cheapest.seen}",
             )
         )

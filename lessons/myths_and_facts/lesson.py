@@ -65,7 +65,7 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **holds** (the verdict is *right*): a number says so too;
 # - **holds in part** (*partly right*): it holds for some of the cases that it speaks of, or for one of its parts;
 # - **held once** (*outdated*): it was true when it was written;
-# - **does not hold**: a number contradicts it (*wrong*), or its words are true and lead you to believe something false
+# - **does not hold**: a number contradicts it (*wrong*), or it is true of one thing and read as being about another
 #   (*misleading*).
 #
 # In one of them s is the tokens of a text, b the number of texts, and h the values of a token.
@@ -122,7 +122,7 @@ more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
 role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
-# It should have said: *16-bit numbers halve those maps that are float32; weights and optimizer state stay.* VGG-16's maps
+# It should have said: *under autocast, 16-bit numbers halve those maps that are float32; weights and optimizer state stay.* VGG-16's maps
 # lose two fifths of their bytes, not half: among others, the indices of its pooling layers keep their eight bytes each.
 # The dense net has hardly any maps to halve. It even grows: at its peak the gradient of its largest layer is there twice,
 # in 16 bits and in 32 (lesson 08). Training everything in 16 bits would save more, and lose small updates (lessons 08
@@ -297,12 +297,12 @@ gain = {"one card": 1.0} | {
 side_by_side(
     gain,
     "times",
-    "A dense net, modelled: a faster link or a larger batch makes a loss of four cards a gain",
+    "A dense net, modelled: a faster link or a larger batch makes four cards worth having",
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *over the PCIe of its day, at a batch of 128 a card, this dense network loses by data parallelism,
-# then and now.* On a faster link than their day's PCIe both cards gain, and on that PCIe with a batch of 1,024. (GTX
+# It should have said: *over the PCIe of its day, at a batch of 128 a card, this dense network gains nothing from data
+# parallelism, in 2014 or with an H100.* On NVLink both cards gain, and over their day's PCIe with a batch of 1,024. (GTX
 # Titans on PCIe 5.0 or NVLink never existed; they separate the link from the card.)
 
 # %% slide="subslide"
@@ -323,7 +323,7 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It holds as it is written, if no gradient is kept and the moments need not stay on the card. The published run pages
+# It holds: one of the five ways fits, the one that keeps no gradient and keeps the moments off the card. The published run pages
 # moments of 8 bits between host and card, and updates on the card; ours updates on the host. It also takes its loss in
 # pieces, so its peak lies between ours and ours without the logits. Lesson 14 says what this costs.
 
@@ -340,13 +340,13 @@ side_by_side(
         f"GPT-3 with Adam, no maps, {now.name}": gpt_3 / now.memory_bytes,
     },
     "cards",
-    "The largest card of 2014 and of today: VGG-16 fits one, GPT-3 fills "
+    "The catalogue's largest card, of 2014 and of now: VGG-16 fits one, GPT-3 fills "
     f"{gpt_3 / now.memory_bytes:.0f}",
 )
 
 # %% [markdown] slide="notes"
 # It should have given its date: *in 2014 …* A large network of that year trains on one card. Of GPT-3 the weights,
-# gradients and moments alone, with the temporaries of PyTorch's default Adam, need many of today's largest.
+# gradients and moments alone, with the temporaries of PyTorch's default Adam, need many of the catalogue's largest.
 
 # %% [markdown] slide="slide"
 # ## The last one
@@ -365,7 +365,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It holds as it is written. The second bar removes its reason: the same computation, but every position has weights of
+# It holds, for VGG-16. The second bar removes its reason: the same computation, but every position has weights of
 # its own, and all their gradients must be sent. It is then lesson 11's dense net: each weight is used once for each image.
 # (No card of 2014 holds so many weights. Their update is left out, on one card and on four.)
 

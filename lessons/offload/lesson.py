@@ -18,7 +18,7 @@
 # 1. tell from a layer's shape and two rates whether the copy of its input hides behind it;
 # 2. read a schedule of two streams, and name what waits for what;
 # 3. choose what moves, and how many copies may be in flight;
-# 4. say from which size on a transformer's block hides the copy of its input;
+# 4. say from which size on a transformer's block surely hides the copy of its input;
 # 5. move what autograd saves of a real network, and check that no gradient changes.
 #
 # About 130 minutes without the appendix, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the
@@ -123,8 +123,9 @@ print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kern
 
 # %% [markdown] slide="notes"
 # for kernels of k × k, C channels *written*, R operations and L bytes a second, and 4 bytes a value. (A stride of s
-# divides the left side by s², as fewer outputs are computed.) That is the way out. On the way back a convolution has two
-# kernels, one for each gradient, so a copy has about twice the time.
+# divides the left side by s², as fewer outputs are computed.) That is the way out. On the way back a copy runs beside
+# *another* layer, one nearer to the loss. A convolution there has two kernels, one for each gradient, so about twice the
+# time of its forward pass; a pool has next to none.
 
 # %% tags=["change"]
 # Change the device, or kernel, stride and channels written of a layer, and run again.
@@ -286,7 +287,8 @@ compared(
 # %% [markdown] slide="notes"
 # Leaving the pools' maps on the card removes most of the waiting. *Tight* is lesson 03's word: the tensors and the
 # context fit, but the allocator or a fast convolution's scratch memory may be in the way. Most of what is
-# left are two waits for the input of `conv1_2`, out and back: it has 576, and the rule asks for 919.
+# left are two waits for the input of `conv1_2`. On the way out its own kernel is beside the copy: it has 576, and the
+# rule asks for 919. On the way back other layers' kernels are, as the next lines say.
 
 # %% slide="skip"
 some = simulate(vgg, card, "conv")
@@ -326,8 +328,9 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# All copies together take less time than all kernels: there was enough time, only in the wrong places. The price is memory,
-# as a map stays on the card until it has left. Try other numbers: **how many can be in flight before the peak
+# All copies together take less time than all kernels, and half of the copies leave in the forward pass, which has a third of
+# the kernels' time (last table but one): there was enough time, only in the wrong places. The price is memory, as a map
+# stays on the card until it has left. Try other numbers: **how many can be in flight before the peak
 # rises? How many until hardly anything waits?**
 
 # %% slide="subslide" tags=["change"]
@@ -363,8 +366,8 @@ for batch in range(188, 197):
 pd.DataFrame(verdicts).rename_axis("batch")
 
 # %% [markdown] slide="notes"
-# Two in flight do not decide: batch 192 fits, and batches 188 to 191, which need less, are tight. It is chance, where the
-# blocks happen to lie. Try the real step.
+# Two in flight do not decide: batch 192 fits, and batches 188 to 191, which need less, are tight. It depends on where
+# the blocks lie, which this count cannot promise for yours. Try the real step.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -441,7 +444,7 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # in 16 bits.
 
 # %% [markdown] slide="subslide"
-# **The copy of a block's input hides behind its forward pass if 12 · h ≥ R / L**
+# **The copy of a block's input surely hides behind its forward pass if 12 · h ≥ R / L**
 
 # %% tags=["change"]
 # Change the device or the numbers a token, and run again. From which h on does it hide?
@@ -450,12 +453,13 @@ widths = {"Llama-3.2-1B": 2048, "SmolLM2-135M": 576}
 
 needed = device.reached_flops_per_s("float16") / device.link.bytes_per_s
 for name, h in widths.items():
-    verdict = "hides" if 12 * h >= needed else "does not hide"
+    verdict = "hides" if 12 * h >= needed else "may not hide"
     print(f"{name} on {device.name}: 12 · h = {12 * h:,}, needed {needed:,.0f}: {verdict}")
 
 # %% [markdown] slide="notes"
-# The forward pass is the harder half: on the way back the copy can hide behind a second forward pass and a backward pass.
-# A whole step is in *Further*, after the recap.
+# A block also moves memory and launches kernels, so a copy may hide below the rule; in *Further*, after the recap, a whole
+# step shows it for the narrow model. The forward pass is the harder half: on the way back the copy can hide behind a
+# second forward pass and a backward pass.
 
 # %% [markdown] slide="slide"
 # ## The real thing
@@ -577,9 +581,10 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
+# 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L
+#    with the R of 16 bits, which on tensor cores is several times as large.
 # 2. Several copies in flight wait less, and hold memory; VGG-16's peak falls by a quarter.
-# 3. Where layers are too narrow, a whole transformer block may hide a copy: if 12 · h ≥ R / L.
+# 3. Where layers are too narrow, a whole transformer block may hide a copy: surely if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
 # A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
@@ -625,11 +630,12 @@ pd.DataFrame(columns)
 # %% [markdown] slide="skip"
 # Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It saves little
 # here, as there is little to move: 224 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the loss. The
-# wide model's copies hide, as the rule says. The narrow one's hide as well, against the rule, which counts arithmetic
-# alone; the simulator also counts memory traffic and launches.
+# wide model's copies hide, as the rule says. The narrow one's hide as well: the rule counts the arithmetic of
+# the weights alone, the simulator also attention's products, memory traffic and launches. Which of them hides the copy
+# we have not taken apart.
 #
-# torchtune reports of its offload, on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of
-# 0.4.0, 2024).
+# torchtune reports of moving *checkpointed* maps, on Llama3-8B: about 24 % less memory, a slowdown of less than 1 %
+# (release notes of 0.4.0, 2024). Ours are five blocks, so few inputs, beside large gradient maps at the loss.
 
 # %% [markdown] slide="skip"
 # **Further: the course's own class, and `save_on_cpu`.** The peak of what the allocator hands out in one step of the digits
@@ -721,7 +727,7 @@ side_by_side(
 
 # %% [markdown] slide="skip"
 # It has no stream of its own: in the source of torch 2.13 it packs and unpacks on the stream of the kernels, where a
-# copy takes its turn like any kernel.
+# copy takes its turn like any kernel. Unless you say `pin_memory=True`, the host waits for each copy out, too.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()

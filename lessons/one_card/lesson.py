@@ -258,7 +258,7 @@ reveal(
     ],
 )
 
-# %% folded=true
+# %% slide="subslide" folded=true
 role_bars(
     {name: roles(ledger) for name, ledger in kept.items()},
     f"At the loss: optimizer state goes, {stay:.0f} % of the maps stay",
@@ -419,7 +419,7 @@ pd.DataFrame(
 # with the sum on the host. *Further* counts how many it takes.
 
 # %% [markdown] slide="subslide"
-# And there is a price in the result. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
+# And there is a price in precision. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
 # value is lost. All weights in bfloat16, without a float32 copy, 300 equal steps of AdamW:
 
 # %%
@@ -436,10 +436,12 @@ for dtype in (torch.bfloat16, torch.float32):
     print(f"on average by {change.mean():.1e}, and {300 * 2e-5:.1e} were asked for")
 
 # %% [markdown] slide="notes"
-# So *both of these* fits the card, and 70 % of these weights never move. (Real gradients change sign, so the share
-# differs.) A remedy that takes no memory of the card: the host keeps a float32 copy of the weights, 4 bytes
-# each, updates that, and sends it back rounded. It then has 8 bytes a weight to keep in place of 6, and 20 to move in
-# place of 14, so the card waits longer: with DDR4 the update takes 4.2 s in place of 2.9. Stochastic rounding is another.
+# So *both of these* fits the card and loses small updates: 70 % of these weights never moved. (Real gradients change
+# sign, so the share differs; and the moments are in bfloat16 here too. Whether the result suffers we did not measure:
+# torchtune publishes a recipe that trains this way.) A remedy that takes no memory of the card: the
+# host keeps a float32 copy of the weights, 4 bytes each, updates that, and sends it back rounded. It then has 8 bytes
+# a weight to keep in place of 6, and 20 to move in place of 14, so the card waits longer: with DDR4 the update takes
+# 4.2 s in place of 2.9. Stochastic rounding is another.
 
 # %% [markdown] slide="slide"
 # ## Measure and train
@@ -764,12 +766,12 @@ for bits, size, left, fitting in (
         print(f"  as much cache as weights: {bend:>3.0f} × {context:>5,}; {fit_here:>3} fit")
 
 # %% [markdown] slide="notes"
-# Where the caches take as long to read as the weights, a line has half its ceiling: from there on, more sequences
-# at most double the rate. With 16-bit weights this card never gets there: 8 GiB are left for caches, and 14
-# GiB of weights are read. With 4-bit weights it does (dashed), if the kernel that multiplies also unpacks, at no cost:
-# above, llama.cpp came to four fifths of that. A program that first writes a 16-bit copy of each weight, as bitsandbytes
-# does for a batch, moves more bytes than with 16-bit weights; there 4 bits buy room and no speed. Memory bounds how many
-# sequences there are, bandwidth how fast they are served.
+# Where the caches take as long to read as the weights, a line has half the ceiling that bandwidth sets: from there on,
+# more sequences at most double the rate. With 16-bit weights this card never gets there: 8 GiB are left for caches,
+# and 14 GiB of weights are read. With 4-bit weights it does (dashed), if the kernel that multiplies also unpacks, at
+# no cost: above, llama.cpp came to four fifths of that. A program that first writes a 16-bit copy of each weight, as
+# bitsandbytes does for a batch, moves more bytes than with 16-bit weights; there 4 bits buy room and no speed. Memory
+# bounds how many sequences there are, bandwidth how fast they are served.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -787,8 +789,8 @@ judge([90, 91])
 
 # %% [markdown] slide="notes"
 # (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
-# host's memory and an update there; without a float32 copy, or rounding at random, most small updates are lost. When decoding,
-# bandwidth is the bound, batching shares the reading, and memory bounds the batch.
+# host's memory and an update there; without a float32 copy, or rounding at random, most small updates are lost. When
+# decoding few sequences, bandwidth is the bound; batching shares the reading, and memory bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.

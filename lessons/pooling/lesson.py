@@ -267,7 +267,7 @@ position = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
 print(f"{position.untyped_storage().nbytes() * 8 / ours.numel():g} bits for each position")
 
 # %% [markdown] slide="notes"
-# Same values, same gradients, a thirty-second of the bytes. In VGG-16, whose five pools are all 2 × 2:
+# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all 2 × 2:
 
 # %% slide="subslide" folded=true
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
@@ -308,7 +308,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # %% [markdown] slide="notes"
 # With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Our pool
 # shows how little need be kept. It is not fast: it copies every map into windows. A strided convolution keeps no index
-# either, and pays in parameters.
+# either; it pays in parameters and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` keeps
@@ -423,7 +423,8 @@ left = eager.sum() - sum(falls.values())
 print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} MiB")
 
 # %% [markdown]
-# Compiled, GoogLeNet keeps less than half, and every byte of the difference is accounted for.
+# By its plan, a compiled GoogLeNet keeps less than half, and every byte of the difference is accounted for. (Dropout's is
+# ours: without a card, eager mode keeps its mask in float32; on a card it keeps a byte a value, too.)
 
 # %% [markdown] slide="notes"
 # Is it the max pools that make it possible? Take them away: average pools have no positions to shrink. We try them in
@@ -456,7 +457,7 @@ for kind, make in {
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 
 # %% [markdown] slide="notes"
-# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its
+# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more than with max pools: PyTorch's average pool holds on to its
 # input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what it takes is
 # not a max pool, but a pool that does not need its input. Beside the last row, compiled max pools keep only their
 # positions on top: 5.19 GiB against 5.01.
@@ -555,8 +556,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16")
 # nearly fifty times the arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
 
 # %% [markdown] slide="slide"
-# Losing `pool1` costs far more than losing `pool4`. So move `pool1`, which comes after two convolutions,
-# by one or two.
+# Losing `pool1` costs far more than losing `pool4`. Does it matter where a pool stands? `pool1` comes
+# after two convolutions. Move it.
 
 
 # %% folded=true
@@ -618,7 +619,7 @@ pool_explorer("VGG-16", "pool1")
 
 # %% slide="skip" tags=["change"]
 # Change the order of the three and run: which orders keep least, and what do they share?
-# (Norm, ReLU, pool and norm, pool, ReLU are one network. Each other place makes another.)
+# (Next to each other, ReLU and max pool may change places: the six orders are four networks.)
 norm, relu, pool = nn.BatchNorm2d(64, device="meta"), nn.ReLU(), nn.MaxPool2d(2)
 order = [norm, relu, pool]
 with torch.device("meta"):

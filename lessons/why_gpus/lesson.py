@@ -172,8 +172,9 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 # bytes.</details>
 
 # %% [markdown] slide="notes"
-# The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may well
-# be faster than its row (the roofline below shows it), and the card may need a larger batch.
+# The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may
+# be faster than its row, and the card may need a larger batch. And a small product may not reach the rate of a large
+# one. The roofline below shows which it was here.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -247,7 +248,7 @@ charges(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work and no more launches. Where the CPU leads at batch 1, the card gains on this head start
+# A larger batch is more work and no more launches. Where the CPU has less overhead, the card gains on this head start
 # with every sample:
 #
 # > crossover = head start / gain for a sample
@@ -272,7 +273,7 @@ if head > 0 and gain > 0:
     said = "The estimate from the bars. The measured line bends, so it crosses elsewhere."
     thoughts.append((head / gain, said))
 if meets > 1:
-    said = "From the first sample on? There the card's launches take longer than this step."
+    said = "From the first sample on? There the card's overhead exceeds this machine's step."
     thoughts.append((1, said))
 launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
@@ -321,8 +322,8 @@ print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range. In this model the head start is the card's longer launches, less what this machine works at
-# batch 1. Python cancels, since we assumed the same on both sides; a measurement on a card would test that.
+# So a crossover is a range. In this model the head start is what the card's launches cost more than this machine's.
+# Python cancels, since we assumed the same on both sides; a measurement on a card would test that.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -434,7 +435,8 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Far beyond the crossover arithmetic or bandwidth decides, not launches.
+# Once a kernel takes longer than the host needs for the next, in this model at batches of ten thousand and more,
+# arithmetic or bandwidth decides, not launches.
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
