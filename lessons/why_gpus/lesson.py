@@ -435,8 +435,7 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Once a kernel takes longer than the host needs for the next, in this model at batches of ten thousand and more,
-# arithmetic or bandwidth decides, not launches.
+# At batches of ten thousand and more, in this model, arithmetic or bandwidth decides, not launches.
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
