@@ -583,11 +583,11 @@ offload_explorer()
 #
 # 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
 # 2. Several copies in flight wait less, and hold memory; VGG-16's peak falls by a quarter.
-# 3. Where layers are too narrow, a whole transformer block may hide a copy: surely if 12 · h ≥ R / L.
+# 3. Where layers are too narrow, a transformer block may hide a copy: surely if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
-# The R of 16 bits is on tensor cores several times as large. A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
-# a map again is cheaper than moving it.
+# On tensor cores the R of 16 bits is several times as large. A copy out and back changes no bit: what it costs is time,
+# and pinned memory of the host. Lesson 10 asks when computing a map again is cheaper than moving it.
 #
 # Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
 # `course check 09` gives your marks. The appendix below holds the schedule against 13 published figures: it agrees with

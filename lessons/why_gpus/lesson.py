@@ -435,7 +435,7 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# At batches of ten thousand and more, in this model, arithmetic or bandwidth decides, not launches.
+# Beyond ten thousand samples arithmetic or bandwidth decides, not launches.
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
@@ -445,7 +445,8 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# Memory or arithmetic: which limits it? A chip's balance is called its *ridge*. Left of it an operator waits for memory,
+# (Ten thousand: in this model, about where a kernel takes longer than its launch.) Memory or arithmetic: which limits it?
+# A chip's balance is called its *ridge*. Left of it an operator waits for memory,
 # right of it for arithmetic. A larger batch reads the same weights for more samples, so its intensity rises. Far enough?
 
 # %%
