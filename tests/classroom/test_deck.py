@@ -138,7 +138,7 @@ def test_each_press_of_the_space_bar_shows_another_slide_whole_in_large_text(pag
         slide, look = page.evaluate(SLIDE), page.screenshot()
         where = f"slide {number}, cells {slide['cells']}"
         assert slide["cells"], f"{where}: nothing on it"
-        assert look not in looks, f"{where}: the space bar changed nothing"
+        assert looks[-1:] != [look], f"{where}: the space bar changed nothing"  # two unguessed answers look alike
         assert slide["top"] >= -1, f"{where}: its top is {-slide['top']:.0f} px above the window"
         assert slide["bottom"] <= 721, f"{where}: {slide['bottom'] - 720:.0f} px too tall"
         assert slide["right"] <= 1281, f"{where}: sticks out to the right"
