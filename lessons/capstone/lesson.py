@@ -701,7 +701,7 @@ for plan in (*changed, replace(best_resnet.plan, every=1)):
 # kernels wait. Why does moving every map cost VGG-16 next to no time, and nearly double ResNet-50's? Compare pass by pass once
 # more, and give ResNet-50 a faster link:
 
-# %%
+# %% slide="skip"
 rows = {}
 for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
     one = problem.evaluate(Plan(256, offload="windowed"))
