@@ -704,7 +704,7 @@ for price in (used.low_usd, used.high_usd):
 # - **1,000 dollars:** for a month, rent the faster card; buy what will run for many months.
 
 # %% [markdown] slide="notes"
-# That holds at the cheapest rent that we found: at twice that, buying pays after less than half the time; and a card of
+# That holds at the cheapest rent that we found: at twice that, buying pays after half the time or less; and a card of
 # your own can be sold. The computer around it makes owning dearer. But nobody takes a card of your own away after 12 hours.
 
 # %% [markdown] slide="slide"

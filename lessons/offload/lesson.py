@@ -328,9 +328,8 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# All copies together take less time than all kernels, and half of the copies leave in the forward pass, which has a third of
-# the kernels' time (last table but one): there was enough time, only in the wrong places. The price is memory, as a map
-# stays on the card until it has left. Try other numbers: **how many can be in flight before the peak
+# As many bytes move as before, but a copy that is late may catch up under the kernels that follow. The price is memory,
+# as a map stays on the card until it has left. Try other numbers: **how many can be in flight before the peak
 # rises? How many until hardly anything waits?**
 
 # %% slide="subslide" tags=["change"]
@@ -633,8 +632,8 @@ pd.DataFrame(columns)
 # the weights alone, the simulator also attention's products, memory traffic and launches. Which of them hides the copy
 # we have not taken apart.
 #
-# torchtune reports of moving *checkpointed* maps, on Llama3-8B: about 24 % less memory, a slowdown of less than 1 %
-# (release notes of 0.4.0, 2024). Ours are five blocks, so few inputs, beside large gradient maps at the loss.
+# torchtune reports of its offload, on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of
+# 0.4.0, 2024). Against what it is counted we could not see. Ours are five blocks, so few inputs.
 
 # %% [markdown] slide="skip"
 # **Further: the course's own class, and `save_on_cpu`.** The peak of what the allocator hands out in one step of the digits

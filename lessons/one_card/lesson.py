@@ -438,7 +438,7 @@ for dtype in (torch.bfloat16, torch.float32):
 # %% [markdown] slide="notes"
 # So *both of these* fits the card and loses small updates: 70 % of these weights never moved. (Real gradients change
 # sign, so the share differs; and the moments are in bfloat16 here too. Whether the result suffers we did not measure:
-# torchtune publishes a recipe that trains this way.) A remedy that takes no memory of the card: the
+# torchtune publishes a recipe that trains bfloat16 weights without a float32 copy.) A remedy that takes no memory of the card: the
 # host keeps a float32 copy of the weights, 4 bytes each, updates that, and sends it back rounded. It then has 8 bytes
 # a weight to keep in place of 6, and 20 to move in place of 14, so the card waits longer: with DDR4 the update takes
 # 4.2 s in place of 2.9. Stochastic rounding is another.
