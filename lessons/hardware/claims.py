@@ -204,7 +204,7 @@ def _one_is_enough() -> Finding:
 def _state_of_the_art() -> Finding:
     titan = hardware.device("Titan X (Maxwell)")
     larger = [device for device in hardware.devices() if device.memory_bytes > titan.memory_bytes]
-    most = max(hardware.devices(), key=lambda device: device.memory_bytes)
+    most = largest_card()
     then = [device for device in larger if device.year <= 2017]
     told = f"in 2017 {then[0].name} held {then[0].memory_gb:g} GB; " if then else ""
     return Finding(

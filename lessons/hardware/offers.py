@@ -13,8 +13,8 @@ from lessons.shared.published import LENT, RENTALS, USED
 
 MONTH_DAYS = 30
 RENT_USD, BUY_USD = 50, 1000  # the two budgets beside nothing
-# with the larger budget a faster card, which even so runs all month
-RENTED = {RENT_USD: ("RTX 3090", "RTX 4090"), BUY_USD: ("A100",)}
+# With the larger budget a faster card, which even so runs all month.
+RENTED = ((RENT_USD, "RTX 3090"), (RENT_USD, "RTX 4090"), (BUY_USD, "A100"))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def offers() -> list[Offer]:
         )
         for lent in LENT
     ]
-    for dollars, name in ((dollars, name) for dollars, names in RENTED.items() for name in names):
+    for dollars, name in RENTED:
         cheapest = min((one for one in RENTALS if one.device == name), key=lambda one: one.usd_per_hour)
         hours = min(MONTH_DAYS * 24, dollars / cheapest.usd_per_hour)
         spent = hours * cheapest.usd_per_hour
