@@ -112,8 +112,8 @@ reveal(
 )
 
 # %% [markdown]
-# Every token must count the same, so 1.4 nats is right. The `Trainer` took the mean of the means, 2.2, and the loop
-# above does the same: it divides by the number of pieces.
+# Every token must count the same, so 1.4 nats is right. The `Trainer` would have taken the mean of the means, 2.2,
+# and so does the loop above: it divides by the number of pieces.
 
 # %% [markdown] slide="subslide"
 # With equal pieces nobody notices. We compare the gradient of 128 digits at once with that of 4 × 32, accumulated. The

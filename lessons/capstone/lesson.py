@@ -25,6 +25,7 @@
 
 # %% slide="skip" folded=true
 from dataclasses import replace
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -129,9 +130,10 @@ guess
 def try_it(problem, *plans):
     for plan in plans:
         try:
-            print(problem.evaluate(plan).why())
+            said = problem.evaluate(plan).why()
         except Refused as refused:
-            print(f"Refused ({refused.kind}): {refused}.")
+            said = f"Refused ({refused.kind}): {refused}."
+        print(fill(said, 90))
 
 
 try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bfloat16"))
@@ -530,7 +532,7 @@ def row(problem, seconds=lambda one: one.seconds):
 
 rows = {name: row(problem) for name, problem in assumptions.items()}
 rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
-pd.DataFrame(rows).T
+pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
 
 # %% [markdown] slide="notes"
 # Copies, kernels and waits of the first plan, pass by pass; in the third row the arithmetic is 1.5 times as fast in the

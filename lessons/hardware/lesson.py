@@ -661,12 +661,12 @@ for precision in ("float32", "float16"):
     for offer in offers():
         time = predict_step(step.at(batch), as_it_runs(offer.device), precision)
         a_second = batch / time.total_seconds
-        month = 3600 * offer.hours * a_second / 1e6
+        month = round(3600 * offer.hours * a_second / 1e6)
         fits = largest_batch(step, offer.device).fits
         card, hours = offer.device.name, round(offer.hours)
-        rows.append((offer.budget, card, hours, fits, a_second, month))
+        rows.append((offer.budget, card, hours, fits, round(a_second), month))
     named = ["budget", "card", "hours", "fits up to", "samples a second", "bought, million"]
-    tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget").round(0)
+    tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget")
 pd.concat(tables, axis="index", names=["", "budget"])
 
 # %% slide="skip" folded=true

@@ -26,6 +26,8 @@
 # About 120 minutes, and {minutes} for the exercise. It builds on lesson 00 (the roles, the trace). No GPU is needed.
 
 # %% slide="skip" folded=true
+from textwrap import fill
+
 import pandas as pd
 import torch
 from IPython.display import HTML
@@ -377,7 +379,7 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
-print(recordings.sentence(gpu))
+print(fill(recordings.sentence(gpu), 88))
 rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
 

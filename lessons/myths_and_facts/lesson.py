@@ -345,8 +345,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have given its date: *in 2014 …* A large network of that year trains on one card. Of GPT-3 the weights,
-# gradients and moments alone, with the temporaries of PyTorch's default Adam, need many of the catalogue's largest.
+# It should have given its date, and said *nearly everything that is called large*. The large network of 2014 trains on one
+# card. Of GPT-3 the weights, gradients and moments alone, with the temporaries of PyTorch's default Adam, need many of the
+# catalogue's largest. Much that people train still fits one card, as the sentence before shows.
 
 # %% [markdown] slide="slide"
 # ## The last one

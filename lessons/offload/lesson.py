@@ -471,15 +471,15 @@ for name, h in widths.items():
 #
 # def pack(tensor):  # autograd saves a tensor
 #     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-#     copies.wait_stream(torch.cuda.current_stream())  # 1. whoever writes the tensor ends first
+#     copies.wait_stream(torch.cuda.current_stream())  # 1. after what writes it
 #     with torch.cuda.stream(copies):
 #         host.copy_(tensor, non_blocking=True)        # the program does not wait
-#     tensor.record_stream(copies)                     # 2. its block is not reused before that
+#     tensor.record_stream(copies)                     # 2. its block waits, too
 #     return host, copies.record_event()
 #
 # def unpack(packed):  # autograd needs it
 #     host, left = packed
-#     torch.cuda.current_stream().wait_event(left)     # 3. it is out before it comes back
+#     torch.cuda.current_stream().wait_event(left)     # 3. out before it is back
 #     return host.to("cuda", non_blocking=True)
 #
 # with torch.autograd.graph.saved_tensors_hooks(pack, unpack):

@@ -587,6 +587,7 @@ side_by_side(
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
 # sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
+# It opens with each batch copied over the link, as the dashed line above.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -683,9 +684,9 @@ small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
 # For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
-# once for the whole product. That is not all of it: a plain loop in C pays none of this and would still be slower than
-# these libraries, which are written for a core's lanes and caches. All threads can be slower than one: a small product is hardly worth sharing out, and other
-# programs may use the cores.
+# once for the whole product. Their libraries are also written for a core's lanes and caches; how much each of the two is
+# worth we have not taken apart. All threads can be slower than one: a small product is hardly worth sharing out, and
+# other programs may use the cores.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
