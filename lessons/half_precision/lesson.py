@@ -308,9 +308,9 @@ pd.DataFrame(rows, columns=columns).set_index("scale")
 #     with torch.autocast("cuda", dtype=torch.float16):       # forward pass and loss only
 #         loss = F.cross_entropy(model(images), labels)
 #     scaler.scale(loss).backward()                           # gradients times the scale
-#     scaler.unscale_(optimizer)                              # their true size, before clipping
+#     scaler.unscale_(optimizer)                              # true size, to clip
 #     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-#     scaler.step(optimizer)                                  # skipped if a gradient is not finite
+#     scaler.step(optimizer)                                  # skipped if not finite
 #     scaler.update()                                         # the next step's scale
 # ```
 
@@ -402,10 +402,10 @@ def unmoved(name, step):
     return 100 * float(stays.float().mean())
 
 
-steps = torch.logspace(-6, -2, 81).tolist()
+steps = torch.logspace(-6, -2, 801).tolist()  # fine enough that a fall is upright
 formats_drawn = zip(("bfloat16", "float16", "float32"), SERIES_COLOURS, strict=False)
 plane(
-    Axis("step", log=True),
+    Axis("step", log=True, write=lambda step: f"{step:.0e}".replace("e-0", "e-")),
     Axis("weights that do not move, %", low=0, high=100),
     curves=[
         Curve(name, steps, [unmoved(name, step) for step in steps], colour)
