@@ -15,6 +15,7 @@ from pathlib import Path
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.util import run_sync
 from nbformat import NotebookNode
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 from tqdm import tqdm
@@ -76,7 +77,8 @@ def execute(
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(begun[-1], error) from None
         except KeyboardInterrupt:
-            client.shutdown_kernel = "immediate"  # at exit: a kernel that may finish its cell prints that it cannot
+            if manager.provisioner:  # what ends a kernel at exit interrupts it first, and then it may print why it ends
+                run_sync(manager.provisioner.kill)()
             raise
     return normalise(notebook)
 
