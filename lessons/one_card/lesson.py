@@ -287,6 +287,76 @@ norms = format_bytes(of_norms(kept["full"]) - of_norms(kept["LoRA"]))
 print(f"LoRA keeps {gone} of maps less; the norms' maps are {norms} less")
 
 # %% [markdown] slide="slide"
+# ## LoRA, measured and trained
+#
+# Is the trace right? Six dense layers of 512, batch 256, traced, and measured on this machine:
+
+
+# %% tags=["nbval-ignore-output"] folded=true
+def dense(adapted):
+    torch.manual_seed(0)
+    layers = []
+    for _ in range(6):
+        one = nn.Linear(512, 512)
+        layers += [LoRA(one, 512, 512, 8, one.weight) if adapted else one, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 10).requires_grad_(not adapted))
+
+
+target = "cuda" if torch.cuda.is_available() else "cpu"
+for name, adapted in (("full", False), ("LoRA", True)):
+    trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
+    measured = measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes
+    print(f"{name}: traced {format_bytes(trace.peak_bytes)},", end=" ")
+    print(f"measured {format_bytes(measured)}")
+
+# %% [markdown] slide="subslide"
+# Does LoRA learn? A net that knows the digits is shown them upside down.
+
+# %% tags=["nbval-ignore-output"] folded=true
+x, y, test, labels = digits.load()
+turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
+known = []
+for seed in range(3):
+    torch.manual_seed(seed)
+    known.append(mlp((64, 256, 256, 10)))
+    digits.train(known[-1], x, y)
+
+
+def adapted(net, rank):
+    for i, layer in enumerate(net):
+        if isinstance(layer, nn.Linear):
+            net[i] = LoRA(layer, layer.in_features, layer.out_features, rank, layer.weight)
+    return net
+
+
+def head_alone(net):
+    net.requires_grad_(False)
+    net[-1].requires_grad_(True)
+    return net
+
+
+rows = []
+for name, change in {
+    "as it is": None, "full": lambda net: net, "LoRA, rank 4": lambda net: adapted(net, 4),
+    "LoRA, rank 1": lambda net: adapted(net, 1), "head alone": head_alone,
+}.items():  # fmt: skip
+    right = []
+    for net in map(deepcopy, known):
+        if change is not None:
+            net = change(net)
+            digits.train(net, turned, y)
+        right.append(100 * digits.accuracy(net, turned_test, labels))
+    trained = [p.numel() for p in net.parameters() if p.requires_grad] if change else []
+    rows.append((name, f"{sum(trained):,}", " ".join(f"{share:.1f}" for share in right)))
+pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_index(
+    "trained"
+)
+
+# %% [markdown] slide="notes"
+# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1
+# and the last layer alone stay further below; for a ranking of these two, three seeds are few.
+
+# %% [markdown] slide="slide"
 # ## A base in 4 bits
 #
 # Traced, it halved LoRA's peak. Do measured steps agree? We have some of smaller models: SmolLM2-135M on a T4, 4,096
@@ -442,76 +512,6 @@ for dtype in (torch.bfloat16, torch.float32):
 # host keeps a float32 copy of the weights, 4 bytes each, updates that, and sends it back rounded. It then has 8 bytes
 # a weight to keep in place of 6, and 20 to move in place of 14, so the card waits longer: with DDR4 the update takes
 # 4.2 s in place of 2.9. Stochastic rounding is another.
-
-# %% [markdown] slide="slide"
-# ## Measure and train
-#
-# Six dense layers of 512, batch 256, on this machine: traced and measured.
-
-
-# %% tags=["nbval-ignore-output"] folded=true
-def dense(adapted):
-    torch.manual_seed(0)
-    layers = []
-    for _ in range(6):
-        one = nn.Linear(512, 512)
-        layers += [LoRA(one, 512, 512, 8, one.weight) if adapted else one, nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(512, 10).requires_grad_(not adapted))
-
-
-target = "cuda" if torch.cuda.is_available() else "cpu"
-for name, adapted in (("full", False), ("LoRA", True)):
-    trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
-    measured = measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes
-    print(f"{name}: traced {format_bytes(trace.peak_bytes)},", end=" ")
-    print(f"measured {format_bytes(measured)}")
-
-# %% [markdown] slide="subslide"
-# Does LoRA learn? A net that knows the digits is shown them upside down.
-
-# %% tags=["nbval-ignore-output"] folded=true
-x, y, test, labels = digits.load()
-turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
-known = []
-for seed in range(3):
-    torch.manual_seed(seed)
-    known.append(mlp((64, 256, 256, 10)))
-    digits.train(known[-1], x, y)
-
-
-def adapted(net, rank):
-    for i, layer in enumerate(net):
-        if isinstance(layer, nn.Linear):
-            net[i] = LoRA(layer, layer.in_features, layer.out_features, rank, layer.weight)
-    return net
-
-
-def head_alone(net):
-    net.requires_grad_(False)
-    net[-1].requires_grad_(True)
-    return net
-
-
-rows = []
-for name, change in {
-    "as it is": None, "full": lambda net: net, "LoRA, rank 4": lambda net: adapted(net, 4),
-    "LoRA, rank 1": lambda net: adapted(net, 1), "head alone": head_alone,
-}.items():  # fmt: skip
-    right = []
-    for net in map(deepcopy, known):
-        if change is not None:
-            net = change(net)
-            digits.train(net, turned, y)
-        right.append(100 * digits.accuracy(net, turned_test, labels))
-    trained = [p.numel() for p in net.parameters() if p.requires_grad] if change else []
-    rows.append((name, f"{sum(trained):,}", " ".join(f"{share:.1f}" for share in right)))
-pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_index(
-    "trained"
-)
-
-# %% [markdown] slide="notes"
-# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1
-# and the last layer alone stay further below; for a ranking of these two, three seeds are few.
 
 # %% [markdown] slide="slide"
 # ## Explore
