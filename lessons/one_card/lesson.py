@@ -365,12 +365,13 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 # ## A base in 4 bits
 #
 # Traced, it halves LoRA's peak. But one setting of the usual recipe costs Llama-3-8B 3 GiB. We look for it where steps
-# were measured: SmolLM2-135M on a T4, 4,096 tokens. In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the weights are 91 MiB
-# smaller.
+# were measured: SmolLM2-135M on a T4, 4,096 tokens. In 16 bits LoRA's peak was 3,148 MiB; 4 bits make the weights 91
+# MiB smaller.
 
 # %%
 guess_bits = predict(
-    "With a base in 4 bits, is the measured peak more or less than 3,148 MiB, and why? About how much?",
+    "With a base in 4 bits, is the measured peak more or less than 3,148 MiB, and why? "
+    "About how much?",
     unit="MiB",
 )
 guess_bits
@@ -714,7 +715,7 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% folded=true
 many = [2**i for i in range(10)]
-contexts = dict(zip((512, 2048, 8192), COLOURS, strict=True))
+contexts = {2048: COLOURS[0], 8192: COLOURS[1]}
 
 
 def rate(context, sequences, bits=16):
@@ -741,27 +742,33 @@ plane(
 )  # fmt: skip
 
 # %% slide="skip" folded=true
-dots = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
-dots.append(serving.decode(shape, 2048, more, weight_bits=four))
-busy = [100 * p.flops / card.reached_flops_per_s("float16") / p.seconds(card) for p in dots]
-read = format_bytes(2 * serving.matrix_values(shape))
+at_dots = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
+at_dots.append(serving.decode(shape, 2048, more, weight_bits=four))
+short = serving.decode(shape, 512, 4 * more, weight_bits=four)
+*busy, most = (
+    100 * p.flops / card.reached_flops_per_s("float16") / p.seconds(card)
+    for p in (*at_dots, short)
+)
+weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
-print(f"weights in 16 bits: {read} read, {format_bytes(room)} left for caches")
-print(f"at the dots arithmetic takes {min(busy):.0f} to {max(busy):.0f} % of the time")
+print(f"16 bits: {weights} of weights read, {format_bytes(room)} left for caches")
+print(f"arithmetic takes {min(busy):.0f} to {max(busy):.0f} % of the time at dots;", end=" ")
+print(f"in 4 bits with {4 * more} × 512 tokens, {most:.0f} %")
 
 # %% [markdown] slide="notes"
 # Each user pays for the others: alone, one gets 49 tokens a second; each of 32 gets 32.
 #
-# Where the caches take as long to read as the weights, a line is at half the ceiling that bandwidth sets (for 512 tokens
-# arithmetic sets a lower one): from there on, more sequences at most double the rate. With 16-bit weights this card never
-# gets there: 8 GiB are left for caches, and 14 GiB of weights are read.
+# Where the caches take as long to read as the weights, a line is at half the ceiling that bandwidth sets: from there on,
+# more sequences at most double the rate. With 16-bit weights this card never gets there: 8 GiB are left for caches, and
+# 14 GiB of weights are read.
 #
 # With 4-bit weights it does (dashed), if the kernel that multiplies also unpacks, at no cost: above, llama.cpp came to
 # four fifths of that. A program that first writes a 16-bit copy of each weight, as bitsandbytes does for a batch, moves
 # more bytes than with 16-bit weights; there 4 bits buy room and no speed.
 #
-# At each dot memory bounds how many sequences there are and, while they decode, bandwidth how fast they are served.
+# At each dot memory bounds how many sequences there are and, while they decode, bandwidth how fast they are served. Many
+# short ones, 280 of 512 tokens beside 4-bit weights, wait for arithmetic.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
