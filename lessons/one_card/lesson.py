@@ -119,8 +119,7 @@ print(f"{'for tensors':>12}: {format_bytes(room_for_tensors(card)):>10}, beside 
 # | *LoRA* | moments and gradients of all weights | only small matrices beside them are trained |
 # | *4-bit base and LoRA* (QLoRA) | the frozen weights of all layers too: 4 bits, half a byte, and a scale for every 64 | they are rounded |
 #
-# What is frozen has no gradient and no state. (*Head* is here the last product, which makes the logits; it has nothing
-# to do with the heads of attention.)
+# What is frozen has no gradient and no state. (*Head*: the last product, which makes the logits, no head of attention.)
 #
 # Each bar of the picture below is a training step of the whole model, split by role at its own peak.
 
@@ -188,7 +187,7 @@ sums = {
     "inputs of 32 layers": 32 * 2048 * 4096 * 2,
 }
 sums["other small tensors"] = lora.peak_bytes - sum(sums.values())
-sums |= {"peak": lora.peak_bytes, "peak without these tensors": without_logits(lora)}
+sums |= {"peak": lora.peak_bytes, "without tensors of logits": without_logits(lora)}
 for what, size in sums.items():
     print(f"{what:>28}: {format_bytes(size):>10}")
 
@@ -196,7 +195,7 @@ for what, size in sums.items():
 # In lesson 13 it was 14 bytes a logit, because the program still held the 16-bit logits. Here it keeps only the loss.
 #
 # The needle has a cure: a *loss in pieces* never holds all logits at once. PyTorch 2.13, torchtune and Liger Kernel have
-# one (lesson 13, *Further*). The last line leaves those tensors out.
+# one (lesson 13, *Further*). The last line is the peak without tensors of logits.
 
 # %% [markdown] slide="subslide"
 # By hand. Hu and others (2021): a frozen linear layer of h inputs and k outputs gets an *adapter* of *rank* r beside
@@ -442,8 +441,8 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
     print(f"Llama-3-8B, {base}: {alive} with out alive, {gone} without")
 
 # %% [markdown]
-# Here the weights outweigh the logits, and 4 bits save after all. So before you blame 4 bits for a peak: keep only the
-# loss (`loss = model(...).loss`), and look for what was turned to float32.
+# Here the weights outweigh the logits, and 4 bits save after all, but 3 GiB less with the rest in float32. So before you
+# blame 4 bits for a peak: keep only the loss (`loss = model(...).loss`), and look for what was turned to float32.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -753,8 +752,8 @@ weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
 print(f"16 bits: {weights} of weights read, {format_bytes(room)} left for caches")
-print(f"arithmetic takes {min(busy):.0f} to {max(busy):.0f} % of the time at dots;", end=" ")
-print(f"in 4 bits with {4 * more} × 512 tokens, {most:.0f} %")
+print(f"arithmetic at the dots: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
+print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 
 # %% [markdown] slide="notes"
 # Each user pays for the others: alone, one gets 49 tokens a second; each of 32 gets 32.
