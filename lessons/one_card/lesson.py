@@ -400,8 +400,7 @@ reveal(
 #   leaves a float32 norm is float32: such maps double, and so do the logits.
 # - *`out` alive.* As in lesson 03, `out = model(ids)` keeps the model's output, the logits, through the backward pass.
 #
-# Traced as measured, with every layer recomputed and LoRA of rank 32 on the four products of attention, each suspect
-# present and absent:
+# Traced as measured, with every layer recomputed and LoRA of rank 32 on the four products of attention:
 
 # %% folded=true
 def t4_peak(pair, base, out=True):
@@ -625,9 +624,6 @@ ways = {
 }
 for way, size in ways.items():
     print(f"{way:>31}: {format_bytes(size):>10} a sequence, {room // size:,.0f} fit")
-
-# %% [markdown] slide="notes"
-# They write on, and when no page is left, vLLM takes the pages of some and computes their cache again later.
 
 # %% [markdown] slide="slide"
 # ## How fast does it write?
