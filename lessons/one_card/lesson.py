@@ -364,8 +364,10 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 # ## A base in 4 bits
 #
 # Traced, it halves LoRA's peak. But one setting of the usual recipe costs Llama-3-8B 3 GiB. We look for it where steps
-# were measured: SmolLM2-135M on a T4, 4,096 tokens. In 16 bits LoRA's peak was 3,148 MiB; 4 bits make the weights 91
-# MiB smaller.
+# were measured: SmolLM2-135M on a T4, 4,096 tokens.
+
+# %% [markdown] slide="notes"
+# In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller in all.
 
 # %%
 guess_bits = predict(
@@ -391,8 +393,9 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). The 4 bits are not to blame, but two
-# habits of the program, which make the logits twice as wide and keep them. There were three suspects:
+# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). The blame lies not with
+# the 4 bits but with two habits of the program, which make the logits twice as wide and keep them. There were three
+# suspects:
 #
 # - *Copies kept.* bitsandbytes makes a 16-bit copy of a 4-bit weight before each product. If autograd saved these copies
 #   for the backward pass, the base would be there in 4 bits and in 16.
@@ -478,7 +481,8 @@ pd.DataFrame(
 # like the card's, reaches three quarters of its rate on paper.
 #
 # The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
-# attention's scores are left out. *Side by side* is a bound: no layer of the next forward pass waits for its new weights.
+# attention's scores are left out. *Side by side* is a bound: it lets no layer of the next forward pass wait for its new
+# weights.
 #
 # So with one text of 2,048 tokens the card computes for one second and waits for one to four. More tokens an update
 # would let it compute for longer: *gradient accumulation* (lesson 07), with the sum on the host. *Further* counts how
