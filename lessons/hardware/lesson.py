@@ -185,8 +185,8 @@ side_by_side(
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
 # pieces of words (lesson 13). At its end it gives, for each token, a number for each of 50,257 pieces of words.
 #
-# How many samples fit? A batch *fits* with room to spare for the driver, for the scratch memory of kernels and for gaps
-# between tensors. A *tight* one may run or fail.
+# How many samples fit? A batch *fits* if it leaves room to spare for the driver, for the scratch memory of kernels and for
+# gaps between tensors. A *tight* one may run or fail.
 
 
 # %% slide="skip" folded=true
@@ -251,8 +251,8 @@ for name, step in steps.items():
     by_rule = int((6 * GIB - 512 * MIB - kept) // sample)
     sizes = format_bytes(kept), format_bytes(sample)
     rows.append((name, f"{parameters:,}", *sizes, f"{by_rule:,}", f"{up_to:,}"))
-columns = ["network", "parameters", "· 12 bytes", "a further sample", "rule in full", "fits up to"]
-pd.DataFrame(rows, columns=columns).set_index("network")
+columns = ["parameters", "· 12 bytes", "a further sample", "rule in full", "fits up to"]
+pd.DataFrame(rows, columns=["network", *columns]).set_index("network")
 
 # %% slide="skip" folded=true
 texts = on_six["GPT-2"]
@@ -317,8 +317,8 @@ print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" 
 print("and its context comes out of these")
 
 # %% [markdown] slide="notes"
-# With kernels loaded lazily, expect more room on an RTX 3090 than the tables here say. And, the last line, a part of some
-# cards is not available to programs at all; the course allows for that where a source gives the number.
+# With kernels loaded lazily, expect more room on an RTX 3090 than the tables here say. And as the last line says, a part
+# of some cards is not available to programs at all; the course allows for that where a source gives the number.
 #
 # Now the verdicts, exactly. A step *fits* if its tensors, the gaps that PyTorch's allocator leaves and the scratch memory
 # of kernels find room beside the context that is assumed. It does *not fit* if its tensors and the least context are more
@@ -333,9 +333,9 @@ print("and its context comes out of these")
 # %% [markdown] slide="notes"
 # The vertical line is the traced peak plus the least context. A card with a blue dot holds the step; on an orange one it
 # is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as their contexts differ.
-# Memory alone decides here: prices are those at launch, and today's PyTorch does not run on the oldest cards. (CUDA 12 has
-# dropped the GTX Titan, the K40 and the K80, says PyTorch's pull request 101187.) Before each move, say which card drops
-# out next.
+# Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40 or K80 (its pull
+# request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385). Before each move,
+# say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -695,11 +695,10 @@ for row in HALVES:
         print(f"{rates} measured, batch {row.batch} ({row.source})")
 
 # %% [markdown] slide="notes"
-# <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.8 and later no longer run on a P100, says
-# its issue 157517; those for CUDA 12.6 do. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up
-# in float32: it gains bytes there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by
-# default, on the tensor cores, at half the rate of float16. Dense layers it does not, so for a network of these the table
-# is too fast.</details>
+# <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
+# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes
+# there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default, on the tensor
+# cores, at half the rate of float16. Dense layers it does not, so for a network of these the table is too fast.</details>
 #
 # When is owning cheaper? A rented card costs nothing while you do not use it. Your own is paid for either way, and needs
 # electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months does it run, day and night,
@@ -708,7 +707,8 @@ for row in HALVES:
 # %% folded=true
 (used,) = USED
 electricity = 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
-rents, prices = [n * rent_usd(used.device) for n in (1, 2)], (used.low_usd, used.high_usd)
+rents = [n * rent_usd(used.device) for n in (1, 2)]
+prices = used.low_usd, used.high_usd
 paid = [[f"{price / (rent - electricity) / 720:.0f}" for rent in rents] for price in prices]
 bought = [f"a used {used.device} for {price:,} dollars" for price in prices]
 pd.DataFrame(paid, bought, [f"months, at a rent of {rent:.2f}" for rent in rents])
