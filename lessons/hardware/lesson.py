@@ -543,8 +543,8 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the very same features. *Data augmentation*, which crops or flips an image at random each
-# time, is out, unless you store several versions of each image.
+# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out, unless
+# several versions are stored.
 
 # %% [markdown] slide="subslide"
 # **A trap: batch norm is not frozen by freezing its weights.** `requires_grad_(False)` stops gradients. It does not stop
