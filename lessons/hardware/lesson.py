@@ -531,8 +531,8 @@ pd.DataFrame(
 # image in every epoch.
 
 # %% [markdown] slide="notes"
-# So run it once, store what comes out, and train the head on these *cached features*. What the head needs
-# then, and how large the store is for ImageNet's images:
+# So run it once, store what comes out, and train the head on these *cached features*. What the head needs then,
+# and how large the store is for ImageNet's images:
 
 # %%
 with torch.device("meta"):
@@ -716,14 +716,13 @@ pd.DataFrame(paid, bought, [f"months, at a rent of {rent:.2f}" for rent in rents
 # %% [markdown] slide="subslide"
 # The decision:
 #
-# - **Nothing:** take the free card (in mixed precision the T4), save often, freeze what you can.
-# - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** for a month, rent; at these rents a faster card buys time, not cheaper samples. Buy what will run
-#   day and night for many months.
+# - **Nothing:** the free card (in mixed precision the T4); save often, freeze what you can.
+# - **50 dollars:** the free card until the code works, then rent for the long run.
+# - **1,000 dollars:** for a month, rent; buy what will run day and night for many months.
 
 # %% [markdown] slide="notes"
-# A card of your own can be sold: bought for 1,000 dollars and sold for 500, it has cost 500. The computer around it makes
-# owning dearer. But nobody takes it away after 12 hours.
+# At these rents a faster card buys time, not cheaper samples. A card of your own can be sold: bought for 1,000 dollars
+# and sold for 500, it has cost 500. The computer around it makes owning dearer. But nobody takes it away after 12 hours.
 
 # %% [markdown] slide="slide"
 # ## What people believe
