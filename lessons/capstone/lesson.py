@@ -583,7 +583,8 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # %% [markdown] slide="notes"
 # With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.1 s against 4. Where the forward
 # pass keeps its old speed, *backward alone*, the wait is gone. To be shorter in sum is needed and not enough: in the last two
-# rows the backward pass outlasts its copies and still waits, as a map must be back before the kernel that reads it.
+# rows the backward pass outlasts its copies and still waits, as a map must be back before the kernel that reads it. (Why is
+# it *tight* with 1.5 times the arithmetic? `why()` says: at the same peak the scratch memory may find no piece large enough.)
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
