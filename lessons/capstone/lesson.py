@@ -299,11 +299,10 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
     slower = 100 * (one.total_seconds / plain.seconds - 1)
     print(f"{name + ':':12} {format_bytes(one.peak_bytes)}, {slower:.1f} % longer than plain")
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # On demand the peak is one map lower, below the line, and the step takes still longer. **So prefetching keeps *offload all*
 # above the line**: it buys time with memory.
-
-# %% [markdown] slide="notes"
+#
 # And the lowest, if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
 # and the maps of the one operator that needs most at once. By hand, for relu1_2, three maps of 64 · 224 · 224 values of
 # 4 bytes; the function looks at all operators.
@@ -382,21 +381,22 @@ reveal(
 # Neither the sum nor the half is right. Look at the moments of the four peaks, without and with offload:
 
 # %% slide="subslide" folded=true
-levels, peaks = {}, []
+levels, ends = {}, {}
 for precision in ("float32", "float16"):
-    for offload, said in (("none", "nothing moved"), ("windowed", "offload")):
-        one = vgg.schedule(Plan(256, precision=precision, offload=offload))
-        kernels = [one.kernel_name(kernel) for kernel in range(one.work.kernels)]
-        peaks.append(kernels[one.peak_kernel].split()[0])
-        for layer in ("relu4_3", "fc6", "relu2_1"):
-            here = [kernel == f"{layer} backward" for kernel in kernels]
-            mark = ", the peak" if layer == peaks[-1] else ""
-            levels[f"{precision}, {said}: {layer}{mark}"] = one.at_kernels[here].max() / GIB
+    for layer in ("relu4_3", "fc6", "relu2_1"):
+        for offload, said in (("none", "nothing moved"), ("windowed", "offload")):
+            one = vgg.schedule(Plan(256, precision=precision, offload=offload))
+            kernels = [one.kernel_name(kernel) for kernel in range(one.work.kernels)]
+            at_layer = [kernel == f"{layer} backward" for kernel in kernels]
+            ends[precision, offload] = kernels[one.peak_kernel].removesuffix(" backward")
+            mark = ", the peak" if layer == ends[precision, offload] else ""
+            highest = one.at_kernels[at_layer].max() / GIB
+            levels[f"{precision}, {layer}, {said}{mark}"] = highest
+(turn,) = {ends[precision, "windowed"] for precision in ("float32", "float16")}
 side_by_side(
     levels,
     "GiB",
-    title=f"Nothing moved, the peaks are at {peaks[0]} and {peaks[2]}; with offload both are "
-    f"at {' and '.join(dict.fromkeys(peaks[1::2]))}, where it saves nothing",
+    title=f"With offload the peak is at {turn}, where it saves nothing",
     hollow=[name for name in levels if "nothing moved" in name],
 )
 
@@ -597,16 +597,16 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 #
 # *Sure, as far as a trace can be*: **4 × 64** fits, with nothing moved. *Unsure*: whether it costs 0.4 % or 4 %.
 #
-# - *If copies hide in each pass*: **2 × 128 with offload**, 0.2 %.
-# - *Without copies, if batches of 64 are as fast as of 256*: **4 × 64**.
+# - *If copies hide in each pass*: **2 × 128 with offload**, 0.2 % longer.
+# - *Without copies, if batches of 64 are as fast as of 256*: **4 × 64**, 0.4 %.
 # - *Without copies, if they are as slow as GoogLeNet's*: **2 × 128 with two segments computed again**, 0.7 %.
 
 # %% [markdown] slide="notes"
 # All are of the plans searched, and exact. Offload counts on a fast link, on copies that cost the kernels nothing, on a host
 # with room to pin what is moved, and on an allocator that gives back at once what a second stream has moved: none of these
-# was measured here. Without offload a third
-# of a per cent lies between the other two, and a model of kernels cannot settle that. GoogLeNet's loss is more than ten times
-# as large. So measure 64 against 128 images on your card, and take the plan that this favours.
+# was measured here. Without offload a third of a per cent lies between the other two, and a model of kernels cannot settle
+# that. GoogLeNet's loss is more than ten times as large. So measure 64 against 128 images on your card, and take the plan
+# that this favours.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner

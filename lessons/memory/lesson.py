@@ -519,8 +519,8 @@ print(f"{format_bytes(vgg.at(found.fits).reserved_bytes())})")
 # %% [markdown] slide="notes"
 # At its *peak* batch 101 leaves two GiB. But the replay of batch 102 does not fail at the peak. It fails near the end of
 # the backward pass, when five GiB are free, most of them in gaps between tensors. Here is the card at that moment. (Its
-# room is the card without the context and the 2 %.) No segment is wholly free. In some a thin block
-# is in use; it is drawn wider than it is.
+# room is the card without the context and the 2 %.) No segment is wholly free. In some a thin block is in use; it is drawn
+# wider than it is.
 
 # %% slide="subslide" folded=true
 asked = demand(vgg.at(found.fits + 1))

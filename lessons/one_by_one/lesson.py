@@ -119,7 +119,9 @@ reveal(
 #
 # ResNet-50 does hardly more arithmetic, and takes 2.6 times the memory. Look at one block of each. A convolution's
 # output is kept for the normalisation that reads it, the ReLU's for the next convolution: every width appears twice.
-# (A row is a map that is kept, named after what made it. Dashed: what the block reads; it is counted where it was made.)
+
+# %% [markdown] slide="notes"
+# A row is a map that is kept, named after what made it. Dashed: what the block reads; it is counted where it was made.
 
 
 # %% slide="subslide" folded=true
