@@ -372,10 +372,10 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It holds, for VGG-16. Four times is all that four cards can gain: in the model every copy ends while the cards still
-# compute. The second bar removes the sentence's reason: the same computation, but every position has weights of its own,
-# and all their gradients must be sent. It is then lesson 11's dense net: each weight is used once for each image. (No card
-# of 2014 holds so many weights. Their update is left out, on one card and on four.)
+# It holds, for VGG-16. Four times is all that four cards can gain: in the model the copies run beside the backward pass,
+# but for the end of the last. The second bar removes the sentence's reason: the same computation, but every position has
+# weights of its own, and all their gradients must be sent. It is then lesson 11's dense net: each weight is used once for
+# each image. (No card of 2014 holds so many weights. Their update is left out, on one card and on four.)
 
 # %% slide="skip" folded=true
 count(votes)
@@ -395,9 +395,8 @@ reveal(
 
 # %% folded=true
 every = judge(sorted(CLAIMS))
-told_so = ", ".join(f"{number} {verdict}" for verdict, number in every.counts().items())
-print(f"You have seen {len(TWELVE)} of the {len(CLAIMS)} sentences that the course judges. Of all:")
-print(told_so)
+print(f"You have seen {len(TWELVE)} of {len(CLAIMS)} sentences of the course. Of all of them:")
+print(", ".join(f"{number} {verdict}" for verdict, number in every.counts().items()))
 
 # %% [markdown] slide="notes"
 # The counts depend on which sentences we chose, and on the thresholds of the verdicts. A sentence stays *open* if the

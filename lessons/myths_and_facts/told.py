@@ -12,7 +12,7 @@ from lessons.myths_and_facts.ballot import Ballot
 
 @dataclass(frozen=True)
 class Told:
-    """A claim, what its judge found, what was voted, and what the claim should have said; "" if nothing was or need be."""
+    """A claim, what its judge found, what was voted, "" if nothing was, and better words, "" if it needs none."""
 
     claim: Claim
     finding: Finding

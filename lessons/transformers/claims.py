@@ -80,7 +80,7 @@ def _four_times_the_weights() -> Finding:
         f"update the three together {lasting:.1f}",
         "Four are weights, gradients and two moments. At the peak, in the loss's backward pass, no weight has a "
         "gradient yet; the rest is maps and logits.",
-        rule=f"right if the peak is within {NEAR:.0%} of four in both, misleading if weights, gradients and moments are",
+        rule=f"right if both peaks are within {NEAR:.0%} of four, misleading if weights, gradients and moments are",
     )
 
 

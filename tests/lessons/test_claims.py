@@ -40,7 +40,9 @@ def test_every_claim_is_judged_once_and_has_a_place_in_the_table():
     assert all(claim.number == number and claim.text and claim.source for number, claim in CLAIMS.items())
 
 
-@pytest.mark.parametrize(("holds", "verdict"), [((1, 1), RIGHT), ((1, 0), PARTLY), ((0, 1, 0), PARTLY), ((0, 0), WRONG)])
+@pytest.mark.parametrize(
+    ("holds", "verdict"), [((1, 1), RIGHT), ((1, 0), PARTLY), ((0, 1, 0), PARTLY), ((0, 0), WRONG)]
+)
 def test_a_sentence_holds_in_all_cases_in_some_or_in_none(holds, verdict):
     assert by_cases(map(bool, holds)) == verdict
 

@@ -11,8 +11,9 @@ from lessons.shared.language_steps import language_step
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06. 85 and 86: Korthikanti and others (2022),
-# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps, in the update. 88: of attention with dropout alone, by
-# hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and 16.9.
+# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 in the update, without maps. 88: of attention with
+# dropout alone, by hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and
+# 16.9.
 EXPECTED = {84: WRONG, 85: WRONG, 86: PARTLY, 87: MISLEADING, 88: PARTLY}
 
 
