@@ -287,7 +287,7 @@ side_by_side(
 # A sentence may be true on a condition that it leaves out: three of these.
 
 # %% slide="subslide" folded=true
-better = "Over the PCIe of its day, this dense network gains nothing with a batch of 128 a card."
+better = "Over the PCIe of its day, with a batch of 128 a card, this network gains nothing."
 told(4, found, votes, better)
 
 # %% folded=true
