@@ -65,8 +65,7 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 # 64 inputs, 100 hidden units, 10 outputs. Would an RTX 4090 train this network faster than the machine in front of you?
 
 # %% [markdown] slide="notes"
-# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32. The card is a large
-# one.
+# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32.
 
 # %%
 guess = predict(
@@ -170,7 +169,7 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 # %% [markdown] slide="notes"
 # The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may
 # be faster than its row, and the card may need a larger batch. A small product may not reach the rate of a large one, so
-# it may also be slower. The roofline below has this layer as it was measured here.
+# this machine may also be slower. The roofline below has this layer as it was measured here.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -241,9 +240,9 @@ charges(
 # matters is the price of a launch, which may decide who wins. Even so, the answer is far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
-winner = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
-print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {winner}")
-print(f"the rates alone:        {bandwidth:,.0f} (bandwidth) and {arithmetic:,.0f} times (arithmetic)")
+who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
+print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {who}")
+print(f"the card's rates alone: {bandwidth:,.0f} (bandwidth), {arithmetic:,.0f} times (arithmetic)")
 
 # %% [markdown] slide="slide"
 # ## Launch less
@@ -332,13 +331,13 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# By hand, from the bars at batch 32: the head start is the card's whole bar less this machine's launches and Python, the
-# gain this machine's work divided by 32. That charges all work to the samples, although some comes once a step, such as
-# the update of the weights, and it charges every sample alike. In our runs it was good to a factor of two:
+# By hand, from the bars at batch 32: the head start is the card's whole bar less this machine's launches and Python; the
+# gain is this machine's work divided by 32. That charges all work to the samples, although some comes once a step, such
+# as the update of the weights, and it charges every sample alike. In our runs it was good to a factor of two:
 
 # %% tags=["nbval-ignore-output"] folded=true
 beyond = (digits.measured[128] - whole) / 96
-print(f"gain for a sample  {format_seconds(gain)}; from batch 32 to 128, {format_seconds(beyond)}")
+print(f"gain for a sample  {format_seconds(gain)}; from 32 to 128, {format_seconds(beyond)}")
 if head > 0 and gain > 0:
     print(f"head start         {format_seconds(head)}")
     print(f"crossover          {head / gain:.0f} by hand, {meets} on the measured line")
@@ -423,10 +422,8 @@ who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million rows.
-
-# %% [markdown] slide="notes"
-# A million rows in one batch are 31,250 times the work of 32.
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million
+# rows, 31,250 times the work.
 
 # %%
 guess_clock = predict(
@@ -499,7 +496,7 @@ host_queue(
 # ## Under the roofline
 #
 # Once a card's kernel takes longer than its host needs for the next, here at batches of tens of thousands, arithmetic or
-# bandwidth decides.
+# bandwidth decides. Which?
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
