@@ -242,7 +242,7 @@ charges(
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
 print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {who}")
-print(f"the card's rates alone: {bandwidth:,.0f} (bandwidth), {arithmetic:,.0f} times (arithmetic)")
+print(f"the rates alone: {bandwidth:,.0f} times (bandwidth), {arithmetic:,.0f} (arithmetic)")
 
 # %% [markdown] slide="slide"
 # ## Launch less
@@ -286,7 +286,7 @@ side_by_side(
 
 # %%
 guess_batch = predict(
-    "The same network. About how many samples must a batch have for the RTX 4090 to be faster? "
+    "The same network. About how many samples must a batch have for the RTX 4090 to win? "
     "(The bars of launches, Python and work allow an estimate.)",
     unit="in a batch",
 )
