@@ -399,7 +399,8 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
 # sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
-# It opens with each batch copied over the link, the dashed line above, so compare its crossover with the one over PCIe.
+# It opens with each batch copied over the link, the dashed line above: compare its crossover with the one over PCIe. What
+# is left of a difference comes from the model's line in place of the measured one.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
