@@ -279,14 +279,13 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work and no more launches. Where the CPU has less overhead, the card gains on this head start
-# with every sample:
+# A larger batch is more work, not more launches. Where the CPU has less overhead, each sample shortens that head start:
 #
 # > crossover = head start / gain for a sample
 
 # %%
 guess_batch = predict(
-    "The same network. About how many samples must a batch have for the RTX 4090 to win? "
+    "The same network. How many samples must a batch have for the RTX 4090 to win? "
     "(The bars of launches, Python and work allow an estimate.)",
     unit="in a batch",
 )
