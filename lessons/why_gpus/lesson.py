@@ -422,8 +422,8 @@ who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million
-# rows, 31,250 times the work.
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first 32 rows, then a million, 31,250 times
+# the work.
 
 # %%
 guess_clock = predict(
