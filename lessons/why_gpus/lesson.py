@@ -495,8 +495,7 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Once a card's kernel takes longer than its host needs for the next, here at batches of tens of thousands, arithmetic or
-# bandwidth decides. Which?
+# In long kernels launches no longer count. Then arithmetic or bandwidth decides: which?
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
@@ -506,6 +505,8 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
+# Long: longer than the host needs for the next one, here at batches of tens of thousands.
+#
 # A chip's balance is called its *ridge*. Left of it an operator waits for memory, right of it for arithmetic. A larger
 # batch reads the same weights for more samples, so its intensity rises. Far enough?
 
