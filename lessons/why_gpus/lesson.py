@@ -495,7 +495,7 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# In long kernels launches no longer count. Then arithmetic or bandwidth decides: which?
+# In long kernels arithmetic or bandwidth decides, not launches. Which?
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
