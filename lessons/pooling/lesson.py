@@ -263,21 +263,20 @@ position = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
 print(f"{position.untyped_storage().nbytes() * 8 / ours.numel():g} bits for each position")
 
 # %% [markdown] slide="notes"
-# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all 2 × 2:
+# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all
+# 2 × 2:
 
 # %% slide="subslide" folded=true
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
 
 
-def vgg16_with(pools, precision="float32"):
+def vgg16_with(pools):
     """VGG-16's traced step at batch 128, with other modules in the places of its pools."""
     with torch.device("meta"):
         model = networks.vgg16()
         for name, module in pools.items():
             setattr(model, name, module)
-    return training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16").at(
-        128
-    )
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
 ways = {
@@ -427,8 +426,8 @@ print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f}
 # the peak is not computed here.
 
 # %% [markdown] slide="notes"
-# Is it the max pools that make it possible? Take them away: average pools have no positions to shrink. We try them in
-# VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
+# Is it the max pools that let the plan keep less? Take them away: average pools have no positions to shrink. We try them
+# in VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
 
 
 # %% slide="skip"
