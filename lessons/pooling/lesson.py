@@ -293,18 +293,21 @@ steps = {way: vgg16_with(modules) for way, modules in ways.items()}
 published = steps["PyTorch's max pool"]
 rows = {}
 for way, with_it in steps.items():
-    layers = with_it.by_layer().set_index("layer")
+    layers, moments = with_it.by_layer().set_index("layer"), with_it.timeline()
+    elsewhere = moments[~moments["layer"].isin(POOLS)]["total"].max()
     rows[way] = {
         "kept": format_bytes(layers["saved feature maps"].sum()),
         "peak": format_bytes(with_it.peak_bytes),
-        "at": f"{with_it.peak_layer}, {with_it.peak_phase}",
+        "outside the pools": format_bytes(elsewhere),
         "parameters": f"{layers['parameters'].sum():,}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. TODO-PEAK
-# A strided convolution keeps no index either; it pays in parameters and arithmetic, and is another network.
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. The peak does not
+# fall quite as far: it is now inside our pool. Its backward pass unpacks the positions to 64 bits and writes the gradient
+# twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps no index
+# either; it pays in parameters and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` plans to keep
@@ -489,7 +492,8 @@ guess_none
 
 
 # %% slide="skip" folded=true
-AFTER = list(accumulate(count for count, _ in networks.VGG_GROUPS))  # convolutions before each pool
+# How many convolutions come before each pool.
+AFTER = list(accumulate(count for count, _ in networks.VGG_GROUPS))
 
 
 def receptive_field(pools):
@@ -650,18 +654,26 @@ with torch.device("meta"):
         batch.set_submodule(name, nn.Sequential(part, nn.BatchNorm2d(part.out_channels)))
     response.pool1 = nn.Sequential(response.pool1, nn.LocalResponseNorm(5))
     response.pool2 = nn.Sequential(nn.LocalResponseNorm(5), response.pool2)
+ways = {
+    "57 batch norms": (batch, by_convolutions),
+    "2 response normalisations": (response, produced["pool1"] + kept["relu2"] // 4),
+}
 rows = {}
-for name, model in {"57 batch norms": batch, "2 response normalisations": response}.items():
+for name, (model, read) in ways.items():
     normed = training_step(model, (3, 224, 224), 1000, name="GoogLeNet").at(128)
     in_all = normed.by_layer()["saved feature maps"].sum()
     rows[name] = {
+        "values read, one image": f"{read // 128:,}",
         "kept for them": format_bytes(in_all - kept.sum()),
+        "bytes a value": f"{(in_all - kept.sum()) / read:.1f}",
         "share of the positions": f"{100 * index_bytes(normed) / in_all:.0f} %",
     }
 pd.DataFrame(rows).T.rename_axis("GoogLeNet, batch 128")
 
 # %% [markdown] slide="skip"
-# TODO-LRN
+# A batch norm keeps one map, its input. A response normalisation is several operators in eager mode. They keep the squares
+# of the input (padded by four channels), the base of a power, and the power; its output is a fourth map. So two of them
+# weigh about as much as 57 batch norms, which read four times as many values.
 #
 # **The order of norm, ReLU and pool** matters too. VGG-16 with one batch norm at `pool1`, in all six orders:
 
