@@ -202,12 +202,10 @@ print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):
 # you say.
 
 # %% [markdown] slide="notes"
-# A `torch.autograd.Function` is an operator whose two passes you write yourself. `forward` computes, and hands `ctx` what
-# the backward pass will need; it keeps nothing else. `backward` gets the gradient of the output, reads what was kept, and
-# returns a gradient for each argument of `forward` (none for `bits`).
-#
-# Two lines matter: `ctx.save_for_backward` keeps the positions alone, and `if bits == 2` packs four of them into a byte.
-# The rest cuts maps into windows and puts them together again.
+# A `torch.autograd.Function` is an operator whose two passes you write yourself. `forward` computes, and hands
+# `ctx.save_for_backward` what the backward pass will need, here the positions alone. `backward` gets the gradient of the
+# output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`). `if bits == 2` packs
+# four positions into a byte. The rest cuts maps into windows and puts them together again.
 
 
 # %% slide="skip"
@@ -298,15 +296,15 @@ for way, with_it in steps.items():
     rows[way] = {
         "kept": format_bytes(layers["saved feature maps"].sum()),
         "peak": format_bytes(with_it.peak_bytes),
-        "outside the pools": format_bytes(elsewhere),
+        "peak outside the pools": format_bytes(elsewhere),
         "parameters": f"{layers['parameters'].sum():,}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. The peak does not
-# fall quite as far: it is now inside our pool. Its backward pass unpacks the positions to 64 bits and writes the gradient
-# twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps no index
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does not
+# fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and writes
+# the gradient twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps no index
 # either; it pays in parameters and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
@@ -316,10 +314,10 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # what to keep. Does it find the two bits?
 
 # %% [markdown] slide="notes"
-# `torch.compile` works in two stages. First it records the network's operators, rewrites some of them, and decides what
-# the forward pass will keep for the backward pass. Then it writes kernels. We stop after the first stage, so no C++
-# compiler is needed: `PLANNED` is PyTorch's own backend for that, and what follows is the *plan*. (On one small network
-# we held the plan against what is kept once the kernels are written: the same maps, but for copies in other layouts.)
+# `torch.compile` works in two stages: it decides what the forward pass will keep for the backward pass, and then it writes
+# kernels. We stop after the first, so no C++ compiler is needed: `PLANNED` is PyTorch's own backend for that, and what
+# follows is the *plan*. (On one small network we held the plan against what is kept once the kernels are written: the
+# same maps, but for copies in other layouts.)
 #
 # First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
 
@@ -425,8 +423,8 @@ print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f}
 
 # %% [markdown]
 # By its plan, a compiled GoogLeNet keeps less than half, and every byte of the difference is accounted for. (Dropout's is
-# ours: without a card, eager mode keeps its mask in float32; on a card it keeps a byte a value, too.) What the plan does to
-# the peak is not computed here.
+# ours: without a card, eager mode keeps its mask in float32, on a card a byte a value.) What the plan does to the peak is
+# not computed here.
 
 # %% [markdown] slide="notes"
 # Is it the max pools that let the plan keep less? Take them away: average pools have no positions to shrink. We try them
@@ -593,8 +591,8 @@ for number in (1, 2, 3, 4):
 pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 
 # %% [markdown] slide="notes"
-# The earlier the first pool, the lower the peak, and the fewer operations. The parameters and nearly the receptive field
-# stay. It is another network all the same: with the pool in front of it `conv1_2` reads a quarter of the values. Whether
+# The earlier the first pool, the lower the peak, and the fewer operations. The parameters stay, and the receptive field
+# hardly changes. It is another network all the same: with the pool in front of it `conv1_2` reads a quarter of the values. Whether
 # that network learns as well is not computed here.
 
 # %% [markdown] slide="slide"
@@ -689,9 +687,8 @@ for order in permutations(("norm", "ReLU", "pool")):
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="skip"
-# Each time the norm adds one map, a quarter as large where the pool comes first: its input or, right after a ReLU, which
-# keeps this input anyway, its output. (Next to each other, ReLU and max pool may change places: the six orders are four
-# networks.)
+# Each time the norm adds one map, a quarter as large where the pool comes before it. (Next to each other, ReLU and max
+# pool may change places: the six orders are four networks.)
 #
 # **On a GPU**, VGG-16's step beside its trace:
 
