@@ -304,8 +304,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # %% [markdown] slide="notes"
 # With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does not
 # fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and writes
-# the gradient twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps no index
-# either; it pays in parameters and arithmetic, and is another network.
+# the gradient twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps
+# no index either; it pays in parameters and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` plans to keep
