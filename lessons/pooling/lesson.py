@@ -698,3 +698,6 @@ print(textwrap.fill(recordings.sentence(gpu), 88))
 rows = beside_trace(gpu, "VGG-16")
 rows += beside_trace(gpu, "VGG-16", "float16")
 pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="skip"
+# The exercise is [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}.
