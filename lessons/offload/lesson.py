@@ -566,12 +566,12 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L with a larger R.
-# 2. With several in flight a late copy catches up if its pass has time: the forward pass is the tight one.
-# 3. In 16 bits an H100 asks for wider layers than VGG-16 has. A transformer block surely hides its input's copy if
-#    12 · h ≥ R / L, and may below.
+# 1. A convolution hides the copy of its input if k² · C ≥ 2 · R / L.
+# 2. In flight, late copies catch up if their pass has time: the forward pass is the tight one.
+# 3. A transformer's block surely hides the copy of its input if 12 · h ≥ R / L, and may below.
 
 # %% [markdown] slide="notes"
+# In 16 bits the convolution needs R / L, with an R that on tensor cores is larger: an H100 asks for more than VGG-16 has.
 # A copy out and back changes no bit: what it costs is time, and pinned memory of the host. VGG-16's peak fell by a
 # quarter. Lesson 10 asks when computing a map again is cheaper than moving it.
 #
