@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from classroom.claims import CLAIMS, Claim, Finding, Verdicts
+from classroom.claims import CLAIMS, VERDICTS, Claim, Finding, Verdicts
 from course_utils.units import as_written
 from lessons.myths_and_facts.ballot import Ballot
 
@@ -30,7 +30,8 @@ class Told:
         better = f"<p>It should have said: <b>{escape(self.better)}</b></p>" if self.better else ""
         rule = f" The rule: {escape(as_written(self.finding.rule))}." if self.finding.rule else ""
         return (
-            f"<blockquote><p><b>{escape(self.claim.text)}</b><br><small>{escape(self.claim.source)}</small></p>"
+            f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
+            f"<small>{escape(self.claim.source)}</small></p>"
             f"<p>{vote}Verdict: <b>{self.finding.told}</b>.</p>{better}"
             "<details><summary>How it was judged</summary>"
             f"<p><small>{escape(as_written(self.finding.evidence))}.{rule}{where}</small></p></details></blockquote>"
