@@ -187,15 +187,16 @@ sums = {
     "inputs of 32 layers": 32 * 2048 * 4096 * 2,
 }
 sums["other small tensors"] = lora.peak_bytes - sum(sums.values())
-sums |= {"peak": lora.peak_bytes, "without tensors of logits": without_logits(lora)}
 for what, size in sums.items():
     print(f"{what:>28}: {format_bytes(size):>10}")
+print(f"{'peak':>28}: {format_bytes(lora.peak_bytes):>10},", end=" ")
+print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
 # In lesson 13 it was 14 bytes a logit, because the program still held the 16-bit logits. Here it keeps only the loss.
 #
 # The needle has a cure: a *loss in pieces* never holds all logits at once. PyTorch 2.13, torchtune and Liger Kernel have
-# one (lesson 13, *Further*). The last line is the peak without tensors of logits.
+# one (lesson 13, *Further*).
 
 # %% [markdown] slide="subslide"
 # By hand. Hu and others (2021): a frozen linear layer of h inputs and k outputs gets an *adapter* of *rank* r beside
@@ -493,18 +494,17 @@ pd.DataFrame(
 # value is lost. 300 equal steps of AdamW, with weights and moments in either format:
 
 # %%
-bf16, fp32 = torch.bfloat16, torch.float32
+torch.manual_seed(0)
+start, bf16, fp32 = 0.02 * torch.randn(100_000), torch.bfloat16, torch.float32
 for weights, moments in ((bf16, bf16), (fp32, bf16), (fp32, fp32)):
-    torch.manual_seed(0)
-    weight = nn.Parameter((0.02 * torch.randn(100_000)).to(weights))
-    began = weight.detach().clone()
+    weight = nn.Parameter(start.to(weights, copy=True))
     adam = torch.optim.AdamW([weight], lr=2e-5, weight_decay=0)
     for _ in range(300):
         weight.grad = torch.full_like(weight, 1e-3)
         adam.step()
         for moment in ("exp_avg", "exp_avg_sq"):  # rounded after every step
             adam.state[weight][moment] = adam.state[weight][moment].to(moments).to(weights)
-    change = (weight.detach() - began).float().abs()
+    change = (weight.detach() - start.to(weights)).float().abs()
     print(f"weights {weights}, moments {moments}:".replace("torch.", ""), end=" ")
     print(f"{100 * (change == 0).double().mean():.0f} % never moved, mean {change.mean():.1e}")
 print(f"asked for: {300 * 2e-5:.1e}")
@@ -659,14 +659,10 @@ reveal(
         "bound, all of the bandwidth": one.tokens_per_second(on_paper),
     },
     thoughts=[
-        (
-            card.flops_per_s("float16") / (2 * 7.5e9),
-            "That is what arithmetic allows. All weights must be read for it, every time.",
-        ),
-        (
-            card.reached_flops_per_s("float16") / (2 * 7.5e9),
-            "That is what arithmetic allows. All weights must be read for it, every time.",
-        ),
+        *[
+            (flops / 15e9, "Arithmetic allows that. But all weights must be read each time.")
+            for flops in (card.flops_per_s("float16"), card.reached_flops_per_s("float16"))
+        ],
         (
             one.tokens_per_second(on_paper),
             "That is all of the published bandwidth: a bound. We expect three quarters of it.",
@@ -732,10 +728,10 @@ plane(
     Axis("tokens a second, all together", log=True),
     [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
        for c in contexts],
-     Curve("2,048, 4-bit weights", many, [rate(2048, b, four) for b in many], "#cc79a7",
+     Curve("2,048, 4-bit weights", many, [rate(2048, b, four) for b in many], COLOURS[2],
            dashed=True)],
     [*[Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
-     Spot(f"{more} fit, 4 bits", more, rate(2048, more, four), "#cc79a7")],
+     Spot(f"{more} fit, 4 bits", more, rate(2048, more, four), COLOURS[2])],
     f"Modelled: {few} sequences of 2,048 write {rate(2048, few) / rate(2048, 1):.0f} times "
     f"as much as one",
 )  # fmt: skip
@@ -744,10 +740,8 @@ plane(
 at_dots = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
 at_dots.append(serving.decode(shape, 2048, more, weight_bits=four))
 short = serving.decode(shape, 512, 4 * more, weight_bits=four)
-*busy, most = (
-    100 * p.flops / card.reached_flops_per_s("float16") / p.seconds(card)
-    for p in (*at_dots, short)
-)
+reached = card.reached_flops_per_s("float16")
+*busy, most = (100 * p.flops / reached / p.seconds(card) for p in (*at_dots, short))
 weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
@@ -778,11 +772,10 @@ judge([90, 91])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, and hardly any
+# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, hardly any
 #    maps.
-# 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and the host holds the moments.
-# 3. Beside 16-bit weights, eight sequences of 8,192 tokens can be served. Decoding reads all weights anew for one
-#    token of each.
+# 2. All 8 billion weights train on 24 GiB, if gradients leave at once and the host holds the moments.
+# 3. Eight sequences of 8,192 tokens can be served. Decoding reads the weights for one token of each.
 
 # %% [markdown] slide="notes"
 # (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
