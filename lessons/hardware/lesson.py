@@ -663,7 +663,7 @@ for title, precision in (("float32", "float32"), ("mixed precision", "float16"))
         card, hours = offer.device.name, round(offer.hours)
         rows.append((offer.budget, card, hours, fits, round(a_second), month))
     offered = ["budget", "card", "hours"]
-    columns = [*offered, "fits up to", "a second", "million in all"]
+    columns = [*offered, "fits up to", "samples a second", "million in all"]
     tables[title] = pd.DataFrame(rows, columns=columns).set_index(offered)
 pd.concat(tables, axis="columns")
 
@@ -683,7 +683,8 @@ pd.concat(tables, axis="columns")
 # %% slide="skip" folded=true
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
-speeds = {title: t["a second"].groupby(level="card").first() for title, t in tables.items()}
+by_card = {title: table.groupby(level="card").first() for title, table in tables.items()}
+speeds = {title: table["samples a second"] for title, table in by_card.items()}
 for card in ("RTX 3090", "A100"):
     million = 3600 * speeds["float32"][card] / rent_usd(card) / 1e6
     print(f"a dollar of rent trains {million:.1f} million samples on an {card}, in float32")
@@ -711,7 +712,7 @@ rents = [n * rent_usd(used.device) for n in (1, 2)]
 prices = used.low_usd, used.high_usd
 paid = [[f"{price / (rent - electricity) / 720:.0f}" for rent in rents] for price in prices]
 bought = [f"a used {used.device} for {price:,} dollars" for price in prices]
-pd.DataFrame(paid, bought, [f"months, at a rent of {rent:.2f}" for rent in rents])
+pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for rent in rents])
 
 # %% [markdown] slide="subslide"
 # The decision:

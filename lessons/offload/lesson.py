@@ -567,7 +567,7 @@ offload_explorer()
 # ## Recap
 #
 # 1. A convolution hides the copy of its input if k² · C ≥ 2 · R / L.
-# 2. In flight, late copies catch up if their pass has time: the forward pass is the tight one.
+# 2. With several in flight, late copies catch up if their pass has time; the forward pass is the tight one.
 # 3. A transformer's block surely hides the copy of its input if 12 · h ≥ R / L, and may below.
 
 # %% [markdown] slide="notes"
