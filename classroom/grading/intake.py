@@ -51,8 +51,7 @@ def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = 
     except TookTooMuch as error:
         raise CourseError(f"{name} {error}") from None
     answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
-    questions = read_questions(trusted)
-    return Graft(trusted.metadata.course.topic, trusted, questions, answers, tuple(said["notes"]), said["unmarked"])
+    return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers, said["unmarked"])
 
 
 def confined(
@@ -128,7 +127,6 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iter
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
     content = {
         "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
-        "notes": grafted.notes,
         "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
     }
     yield json.dumps(content).encode()

@@ -1,7 +1,7 @@
 """Which part of the library lies in a stranger's sandbox: what trusted cells import, and nothing that knows an answer.
 
 The list is derived: from the imports of a trusted notebook's cells, followed from module to module. Checks of topics,
-which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`).
+which hold the answers, are stubs that do nothing until all marks are decided (`mark`).
 """
 
 import ast
@@ -67,8 +67,7 @@ def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]
     """Copy to a folder the modules of the library that these imports lead to.
 
     Topic checks are copied as stubs; their tables of thoughts know no right result. A data file goes with the module
-    beside it whose text names it. Returns the names
-    of all modules that are imported on the way, ours and others'.
+    beside it whose text names it. Returns the names of all modules that are imported on the way, ours and others'.
     """
     stubs = topic_checks()
     finder = Finder({*names, ZYGOTE})
@@ -82,6 +81,14 @@ def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]
             if beside.suffix not in (".py", "") and named:
                 (place.parent / beside.name).write_bytes(beside.read_bytes())
     return frozenset({*names, *finder.modules, *finder.badmodules})
+
+
+def write_checks(target: Path, true: bool) -> None:
+    """Make the topic checks in a copy true ones, or stubs."""
+    for module in topic_checks():
+        place = target / module.relative_to(ROOT)
+        if place.exists():
+            place.write_text(module.read_text(encoding="utf-8") if true else STUB, encoding="utf-8")
 
 
 class Finder(ModuleFinder):
@@ -101,5 +108,5 @@ class Finder(ModuleFinder):
         return super().find_module(name, path, parent)
 
     def files(self) -> set[Path]:
-        """Those of the modules that were found; of checks too, whose true text comes later."""
+        """Those of the modules that were found; true checks too, which may come later."""
         return {Path(m.__file__) for m in self.modules.values() if m.__file__}  # type: ignore[attr-defined]

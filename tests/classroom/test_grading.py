@@ -116,18 +116,6 @@ class TestGraft:
         assert found.attempted
         assert "no code cell any more" in found.flags[0]
 
-    def test_another_order_is_noted(self, exercise, trusted):
-        assert not graft(exercise, trusted).notes
-        exercise.cells.reverse()
-        assert "another order" in graft(exercise, trusted).notes[0]
-
-    def test_comments_that_steer_nbval_are_blanked(self, exercise, trusted):
-        for marker in nbval.plugin.comment_markers:
-            source = f"# {marker}\n{right('one')}\n    ##  {marker}  "
-            found = graft(answer(exercise, one=source), trusted).answers["one"]
-            assert not dict(nbval.plugin.find_comment_markers(found.source))
-            assert "blanked" in found.flags[0]
-
     def test_another_notebook_is_refused(self, exercise, trusted, course):
         with pytest.raises(CourseError, match="this is the solution of 01_multiples"):
             graft(trusted, trusted)
@@ -230,6 +218,12 @@ class TestMarking:
         marks = mark(graft(exercise, trusted), LIMITS)
         assert marks.points == 0
         assert set(outcomes(marks).values()) <= {Outcome.WRONG, Outcome.CRASHED}
+
+    def test_no_comment_steers_nbval(self, exercise, trusted):
+        for question, marker in zip(NAMES, nbval.plugin.comment_markers, strict=False):
+            answer(exercise, **{question: f"# {marker}\n{right(question)}\n    ##  {marker}  "})
+        marks = mark(graft(exercise, trusted), LIMITS)
+        assert [one.outcome for one in marks.questions[:5]] == [Outcome.CORRECT] * 5
 
     def test_nothing_runs_when_nothing_was_attempted(self, exercise, trusted, monkeypatch):
         monkeypatch.setattr("classroom.grading.mark.run_notebook", None)

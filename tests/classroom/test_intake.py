@@ -16,15 +16,12 @@ from typing import Any
 
 import broken
 import multiples
-import nbval.plugin
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from multiples import answer, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import intake
-from classroom.grading.graft import NBVAL_MARKER, defines, without_markers
+from classroom.grading.graft import defines
 from classroom.grading.intake import Bounds, read
 from classroom.notebooks import as_notebook, to_text
 from course_utils.units import MIB, CourseError
@@ -144,7 +141,7 @@ def test_the_process_says_the_same_as_reading_here() -> None:
         else:
             there = read(mutated(number), "x.ipynb", notebooks()[1])
             assert [[q, [a.source, a.attempted, list(a.flags)]] for q, a in there.answers.items()] == made["answers"]
-            assert (list(there.notes), there.unmarked) == (made["notes"], made["unmarked"])
+            assert there.unmarked == made["unmarked"]
 
 
 def with_answer(source: str) -> bytes:
@@ -176,18 +173,6 @@ def many_old_cells() -> bytes:
 def test_a_file_that_takes_too_much_is_one_line(make: Callable[[], bytes], bounds: Bounds | None, line: str) -> None:
     assert outcome(make(), bounds) == f"x.ipynb {line}"
     assert outcome(with_answer(right("one"))) == ""
-
-
-PARTS = [*"# \t\n\r\x0b\x0c\x1c\x85\u2028x", "NBVAL_SKIP", "NBVAL_IGNORE_OUTPUT"]
-LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
-
-
-@given(LINES)
-def test_no_comment_is_left_that_nbval_reads(source: str) -> None:
-    blanked = without_markers(source)
-    assert not list(nbval.plugin.find_comment_markers(blanked))
-    if not NBVAL_MARKER.search(source):
-        assert blanked == source
 
 
 def test_what_a_text_defines() -> None:
