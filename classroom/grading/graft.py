@@ -22,6 +22,7 @@ from nbformat import NotebookNode
 
 from classroom.grading.needs import names_in, own_part, with_needs
 from classroom.notebooks import as_notebook
+from classroom.questions.core import defines
 from course_utils.units import CourseError
 
 # Where strangers are marked: a graded cell prints a record; no check says what would have been right.
@@ -202,17 +203,6 @@ def _find(
     if taken:
         flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
     return Answer(source, True, tuple(flags))
-
-
-def defines(source: str, names: Collection[str]) -> bool:
-    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
-
-    def binds(name: str) -> bool:
-        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
-        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
-
-    return bool(names) and all(binds(re.escape(name)) for name in names)
 
 
 def short(text: object, most: int = LONGEST_NAME) -> str:

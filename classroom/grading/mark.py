@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying
+from classroom.grading.graft import Graft, Question, kind_of, read_questions, replaying
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
-from classroom.questions.core import Outcome
+from classroom.questions.core import Outcome, defines
 from classroom.questions.graded import CRASHED, NOT_ATTEMPTED, RECORD, REPLAYED
 from course_utils.units import CourseError
 

@@ -17,12 +17,12 @@ from rich.console import Console
 
 from classroom.authoring import plan
 from classroom.grading import plugin, report
-from classroom.grading.graft import defines, graft
+from classroom.grading.graft import graft
 from classroom.grading.mark import Counts, Marks, QuestionMark, mark, read_back
 from classroom.grading.run import CellVerdict, Limits, _follow, run_notebook
 from classroom.grading.warm import CONTEXT
 from classroom.notebooks import as_notebook, read_notebook, to_text
-from classroom.questions.core import Outcome
+from classroom.questions.core import Outcome, defines
 from course_utils.units import CourseError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -481,12 +481,14 @@ class TestDefines:
             "import x as a",
             "from b import x, a",
             "async def a():",
+            "a, b = 1, 2",
+            "b, a = 1, 2",
         ],
     )
     def test_it_sees_what_binds_a_name(self, source):
         assert defines(f"x = 1\n{source}", ["a"])
 
-    @pytest.mark.parametrize("source", ["a == 3", "    a = 3", "def ab(): pass", "b = a", "# a = 3", "print(a)"])
+    @pytest.mark.parametrize("source", ["a == 3", "    a = 3", "def ab(): pass", "b = a", "# a = 3", "print(a)", "b, a == 3"])
     def test_it_sees_nothing_else(self, source):
         assert not defines(source, ["a"])
 

@@ -21,9 +21,9 @@ from multiples import answer, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import intake
-from classroom.grading.graft import defines
 from classroom.grading.intake import Bounds, read
 from classroom.notebooks import as_notebook, to_text
+from classroom.questions.core import defines
 from course_utils.units import MIB, CourseError
 
 KEYS = ["name", "cell_type", "source", "metadata", "id", "level", "course", "\ud800"]
