@@ -55,8 +55,7 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
         notebook = with_tokens(solution, seed, turns)
         notebook.cells.append(_steadiness_cell(notebook))
         with tempfile.TemporaryDirectory(prefix="course-") as folder:
-            # Also for temporary files: torch's compiler makes a folder for its own when it is loaded.
-            executed = execute(notebook, Path(folder), "reference", variables={"TMPDIR": folder})
+            executed = execute(notebook, Path(folder), "reference")
         printed = executed.cells.pop().outputs
         unsteady = "".join(output.get("text", "") for output in printed).split()
         if not unsteady:
