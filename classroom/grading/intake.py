@@ -10,7 +10,7 @@ import gc
 import json
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -22,7 +22,7 @@ from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
 LONGEST_UNMARKED = MIB  # characters kept of a learner's code that is not run
-MESSAGE, REFUSED, FAILED, DONE = b"+", b"-", b"!", b"."  # before a message: what it is
+DONE, REFUSED, FAILED = b"+", b"-", b"!"  # before what is sent: what it is
 
 
 @dataclass(frozen=True)
@@ -45,58 +45,48 @@ def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = 
     """
     bounds = bounds or Bounds()
     try:
-        messages = confined(_read, (data, name, trusted, bounds), bounds, 8 * (bounds.answer_bytes + LONGEST_UNMARKED))
-        said = json.loads(next(messages))
-        messages.close()
+        most = 8 * (bounds.answer_bytes + LONGEST_UNMARKED)
+        said = json.loads(confined(_read, (data, name, trusted, bounds), bounds, most))
     except TookTooMuch as error:
         raise CourseError(f"{name} {error}") from None
     answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
     return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers, said["unmarked"])
 
 
-def confined(
-    work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds, most: int
-) -> Generator[bytes]:
-    """What `work(*given)` yields in a process with these limits, each message of at most so many bytes.
+def confined(work: Callable[..., bytes], given: tuple[object, ...], bounds: Bounds, most: int) -> bytes:
+    """What `work(*given)` returns in a process with these limits, at most so many bytes.
 
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
     with working("classroom.grading.intake:_serve", work, given, bounds) as (process, line):
         try:
-            while True:
-                if not line.poll(4 * bounds.seconds):
-                    raise TookTooMuch("takes too long to read")
-                kind = line.recv_bytes()
-                if kind == DONE:
-                    return
-                message = line.recv_bytes(most)
-                if kind != MESSAGE:
-                    raise CourseError(message.decode()) if kind == REFUSED else TookTooMuch(message.decode())
-                yield message
+            if not line.poll(4 * bounds.seconds):
+                raise TookTooMuch("takes too long to read")
+            kind, said = line.recv_bytes(), line.recv_bytes(most)
         except (EOFError, BrokenPipeError, ConnectionError):
             process.join(bounds.seconds)
             if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
                 raise TookTooMuch("takes too long to read") from None
             raise TookTooMuch("cannot be read: it ended the process that read it") from None
+    if kind != DONE:
+        raise CourseError(said.decode()) if kind == REFUSED else TookTooMuch(said.decode())
+    return said
 
 
-def _serve(line: Connection, work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds) -> None:
-    """Send what the work yields, or why it ended."""
+def _serve(line: Connection, work: Callable[..., bytes], given: tuple[object, ...], bounds: Bounds) -> None:
+    """Send what the work returns, or why it ended."""
     gc.disable()  # everything that is made here is kept to the end, which comes soon
     _limit(bounds)
-    last = [DONE]
     try:
-        for message in work(*given):
-            line.send_bytes(MESSAGE)
-            line.send_bytes(message)
+        kind, said = DONE, work(*given)
     except CourseError as error:
-        last = [REFUSED, str(error).encode()]
+        kind, said = REFUSED, str(error).encode()
     except MemoryError:
-        last = [FAILED, f"takes more than {format_bytes(bounds.memory_bytes)} of memory to read".encode()]
+        kind, said = FAILED, f"takes more than {format_bytes(bounds.memory_bytes)} of memory to read".encode()
     except Exception as error:  # noqa: BLE001 - whatever there is in a file
-        last = [FAILED, f"cannot be read: {type(error).__name__}".encode()]
-    for part in last:
-        line.send_bytes(part)
+        kind, said = FAILED, f"cannot be read: {type(error).__name__}".encode()
+    line.send_bytes(kind)
+    line.send_bytes(said)
 
 
 def _limit(bounds: Bounds) -> None:
@@ -120,7 +110,7 @@ def _limit(bounds: Bounds) -> None:
             resource.setrlimit(limit, most)
 
 
-def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
+def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> bytes:
     """What is in a file, as JSON. Raises CourseError."""
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
@@ -129,4 +119,4 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iter
         "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
         "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
     }
-    yield json.dumps(content).encode()
+    return json.dumps(content).encode()
