@@ -61,7 +61,6 @@ class Graft:
     trusted: NotebookNode
     questions: tuple[Question, ...]
     answers: dict[str, Answer]
-    unmarked: str  # the learner's code outside answer cells, which is not run
 
     def notebook(
         self,
@@ -146,7 +145,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         if course.get("kind", "exercise") != "exercise":
             raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    given = _outside_questions(trusted)
+    given = [cell.source for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
     known = {name for text in given for name in names_in(text)[0]}.union(*(q.defines for q in questions))
     untouched = {_plain(text) for text in ("", *given, *(q.stub for q in questions))}
     texts = [
@@ -156,12 +155,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     claimed = [question for kind, question in map(kind_of, submission.cells) if kind == "answer"]
     if not claimed and not any(answer.attempted for answer in answers.values()):
         raise CourseError(f"no answer cell of {topic} is in this notebook; is it the right one?")
-    return Graft(topic, trusted, questions, answers, "\n".join(_outside_questions(submission)))
-
-
-def _outside_questions(notebook: NotebookNode) -> list[str]:
-    """The texts of code cells that belong to no question."""
-    return [cell.source for cell in notebook.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    return Graft(topic, trusted, questions, answers)
 
 
 def _find(

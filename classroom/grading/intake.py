@@ -21,7 +21,6 @@ from classroom.grading.warm import working
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
-LONGEST_UNMARKED = MIB  # characters kept of a learner's code that is not run
 DONE, REFUSED, FAILED = b"+", b"-", b"!"  # before what is sent: what it is
 
 
@@ -45,12 +44,11 @@ def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = 
     """
     bounds = bounds or Bounds()
     try:
-        most = 8 * (bounds.answer_bytes + LONGEST_UNMARKED)
-        said = json.loads(confined(_read, (data, name, trusted, bounds), bounds, most))
+        said = json.loads(confined(_read, (data, name, trusted, bounds), bounds, 16 * bounds.answer_bytes))
     except TookTooMuch as error:
         raise CourseError(f"{name} {error}") from None
-    answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
-    return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers, said["unmarked"])
+    answers = {name: Answer(source, attempted, tuple(flags)) for name, source, attempted, flags in said}
+    return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers)
 
 
 def confined(work: Callable[..., bytes], given: tuple[object, ...], bounds: Bounds, most: int) -> bytes:
@@ -115,8 +113,4 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> byte
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
-    content = {
-        "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
-        "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
-    }
-    return json.dumps(content).encode()
+    return json.dumps([(question, a.source, a.attempted, a.flags) for question, a in grafted.answers.items()]).encode()

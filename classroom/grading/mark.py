@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from classroom.grading.graft import Graft, Question, kind_of, read_questions, replaying
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
-from classroom.questions.core import Outcome, defines
+from classroom.questions.core import Outcome
 from classroom.questions.graded import CRASHED, NOT_ATTEMPTED, RECORD, REPLAYED
 from course_utils.units import CourseError
 
@@ -289,9 +289,6 @@ class _Marking:
         outcome, said, counts = Outcome.NOT_ATTEMPTED, "", NO_COUNTS
         if answer.attempted:
             outcome, said = self._judge(question)
-            missing = re.search(r"NameError: name '(\w+)' is not defined", said)
-            if missing and defines(self.grafted.unmarked, [missing[1]]):
-                said += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
             said = said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
             # What steers a terminal, or turns the writing round, is shown as a question mark.
             said = "".join(one if one.isprintable() else "?" for one in said)
