@@ -20,7 +20,7 @@ OWN_ARGUMENTS = {
     "lab": ("classroom.lab:lab_command", "open JupyterLab on your own copies of the lessons, in work/"),
     "check": ("classroom.grading.report:check_command", "mark your own saved exercise, question by question"),
     "progress": ("classroom.grading.report:progress_command", "all exercises at a glance"),
-    "grade": ("classroom.grading.command:grade_command", "grade a class's submissions, each in a sandbox (for teachers)"),
+    "grade": ("classroom.grading.command:grade_command", "grade a class, each submission in a sandbox (for teachers)"),
     "site": ("website.build:site_command", "the course as web pages that need no kernel and no network"),
 }
 

@@ -210,7 +210,7 @@ def _too_large(size: int, most: int) -> str:
 
 
 def _in_zip(path: Path) -> Iterator[_Found]:
-    """The files in a zip: it is opened, and each is unpacked, in a process with limits. One that ends it costs itself."""
+    """The files in a zip, opened and each unpacked in a process with limits: one that ends it costs itself."""
     where, left = os.path.abspath(path), LARGEST_ZIP
     try:
         listed = json.loads(confined(_list, (str(path), where), BOUNDS, BOUNDS.memory_bytes))
@@ -258,7 +258,7 @@ def _unpack(path: str, number: int, most: int) -> bytes:
         entry = archive.infolist()[number]
         if stat.S_ISLNK(entry.external_attr >> 16):
             raise CourseError("it is a link; the file itself has to be handed in")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take memory without limit
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take any memory
             raise CourseError("it is packed in an unusual way; pack it as zip programs do by default")
         if entry.flag_bits & 1:
             raise CourseError("it is encrypted; hand it in without a password")

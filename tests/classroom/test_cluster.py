@@ -178,12 +178,10 @@ def test_a_worker_with_another_version_marks_nothing(course, tmp_path) -> None:
             [*worker, "--nthreads", "1"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
         )
         try:
-            with (
-                connect(late.scheduler_address) as client,
-                pytest.raises(UnfitWorker, match=r"another version of the course.*what is marked stays marked"),
-            ):
+            with connect(late.scheduler_address) as client:
                 client.wait_for_workers(1, timeout=60)
-                list(grade_on_cluster(client, [task("ann", reference)], work=kill))
+                with pytest.raises(UnfitWorker, match=r"another version of the course.*what is marked stays marked"):
+                    list(grade_on_cluster(client, [task("ann", reference)], work=kill))
         finally:
             process.terminate()
             process.wait()
