@@ -6,7 +6,6 @@ which hold the answers, are stubs that do nothing until all marks are decided (`
 
 import ast
 import contextlib
-import re
 from collections.abc import Collection
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
-from classroom.grading.needs import UNREADABLE
+from classroom.grading.needs import UNREADABLE, as_python
 from classroom.questions.functions import THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
@@ -55,7 +54,7 @@ def not_in_sandbox(answer: str, notebook: NotebookNode) -> list[str]:
 def _imports(source: str) -> set[str]:
     """All that a cell's import statements name, modules and what is in them. Raises what `ast.parse` does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*$", "", source, flags=re.MULTILINE))):
+    for node in ast.walk(ast.parse(as_python(source))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -150,15 +150,14 @@ class TestMarking:
             "three": Outcome.CRASHED,
             "four": Outcome.WRONG,
             "five": Outcome.CRASHED,
-            "six": Outcome.CRASHED,
+            "six": Outcome.CORRECT,
         }
         said = {q.question: q.diagnosis for q in marks.questions}
         assert said["two"] == "You added; multiply."
         assert "ZeroDivisionError: integer division or modulo by zero, in line 3 of your cell" in said["three"]
         assert said["four"] == "Right for the inputs of the check, not for others: `four(-3)` returned 0"
         assert said["five"].startswith("IndentationError: ")
-        assert "NameError: name 'np' is not defined" in said["six"]
-        assert said["six"].endswith("move what defines `np` into this one.")
+        assert marks.questions[5].flags == ("with it was marked what other cells define for it: factor, math, np",)
         assert (marks.points, marks.out_of) == (1, 21)
         counted = {q.question: q.counts for q in marks.questions}
         assert counted["one"] == (2, 2, 1)

@@ -65,10 +65,11 @@ def started(folder: Path, at_work: str = "alone") -> tuple[subprocess.Popen[str]
 def test_a_grading_that_is_asked_to_end_leaves_nothing(number: signal.Signals, at_work: str, tmp_path: Path) -> None:
     process, child = started(tmp_path, at_work)
     assert os.listdir(tmp_path)
+    family = [psutil.Process(child)]
     process.send_signal(number)
     assert process.wait(20) == -signal.SIGINT  # as at Ctrl-C
     assert os.listdir(tmp_path) == []
-    assert not psutil.pid_exists(child)
+    assert not psutil.wait_procs(family, timeout=20)[1]
 
 
 def test_the_next_grading_clears_what_a_killed_one_left_and_nothing_else(
