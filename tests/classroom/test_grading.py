@@ -158,7 +158,7 @@ class TestMarking:
         assert said["four"] == "Right for the inputs of the check, not for others: `four(-3)` returned 0"
         assert said["five"].startswith("IndentationError: ")
         assert marks.questions[5].flags == ("with it was marked what other cells define for it: factor, math, np",)
-        assert (marks.points, marks.out_of) == (1, 21)
+        assert (marks.points, marks.out_of) == (7, 21)
         counted = {q.question: q.counts for q in marks.questions}
         assert counted["one"] == (2, 2, 1)
         assert counted["two"] == (0, 2, 1)
