@@ -5,14 +5,16 @@
 
 Prints one row an explorer: median, 90th percentile and worst of the presses, in milliseconds. A press is timed in the
 page, from the keydown event to the first message after the frame in which the new picture was painted. The time of the
-kernel's part (reading, layout, SVG) is printed beside it. Each press goes forth or back by one, so that after the first
-two nothing is traced anew. On a page it is the last slider's key, or the last list's if it has no slider, and beside
-the times stand kilobytes: of the views loaded before the first move, and of all.
+kernel's part (reading, layout, SVG) is printed beside it. Presses come at random moments, 20 to 60 ms after the last
+picture. Each press goes forth or back by one, so that after the first two nothing is traced anew. On a page it is the
+last slider's key, or the last list's if it has no slider, and beside the times stand kilobytes: of the views loaded
+before the first move, and of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 import tempfile
@@ -102,8 +104,13 @@ def measure(topic: str, call: str, control: str, presses: int) -> tuple[list[flo
 
 
 def _press(page: Any, keys: tuple[str, str], presses: int) -> list[float]:
-    """Press the two keys in turns on what is focused."""
+    """Press the two keys in turns on what is focused, at any moment between two frames, as a person would.
+
+    Pressed as soon as a picture is painted, each key would wait for a whole frame.
+    """
+    pauses = random.Random(0)
     for i in range(presses + 2):
+        page.wait_for_timeout(pauses.uniform(20, 60))
         page.keyboard.press(keys[i % 2])
         page.wait_for_function("count => window.waits.length > count", arg=i)
     return [float(wait) for wait in page.evaluate("() => window.waits")][2:]  # the first two warm up

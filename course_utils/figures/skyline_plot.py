@@ -16,6 +16,7 @@ from course_utils.figures.style import (
     ROLE_COLOURS,
     SIZE,
     ByteScale,
+    Row,
     axis_top,
     circle,
     label_column,
@@ -341,12 +342,13 @@ class Plot:
 
     def _label_beside(self, codes: Sequence[int], limit_name: str, before_name: str) -> None:
         """The column beside the plot: bands too thin for words, in stacking order; the limit and the ghost by name."""
-        rows: list[tuple[str, str, float | None]] = []
+        rows: list[Row] = []
         for code in codes:
             thickness = self.levels[:, code + 1] - self.levels[:, code]
             leader, event = None, int(np.flatnonzero(thickness)[-1])
-            if self.events.edges[event + 1] > self.right - LEADER_REACH:  # alive about where the column begins
-                leader = float(self.y(self.levels[event, code] + thickness[event] / 2))
+            ends = float(self.events.edges[event + 1])
+            if ends > self.right - LEADER_REACH:  # alive about where the column begins: led there from where it ends
+                leader = (ends, float(self.y(self.levels[event, code] + thickness[event] / 2)))
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP
         roof = label_column(self.scene, self.right, self.bottom, rows)

@@ -42,6 +42,7 @@ BAR = 19.0  # pixels a bar is high
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
 HEADROOM, LIMIT_HEADROOM = 1.19, 1.25  # upper end of an axis of bytes: so many times the peak, or the limit
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
+Row = tuple[str, str, tuple[float, float] | None]  # of that column: name, colour, and where a leader to it begins
 
 Floats = npt.NDArray[np.float64]
 
@@ -178,14 +179,14 @@ def write_on_band(
     return True
 
 
-def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[tuple[str, str, float | None]]) -> float:
+def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[Row]) -> float:
     """The names of bands too thin for words, in a column beside the plot, lowest first, each with its colour.
 
     Args:
         scene: where to write.
         right: the plot's right edge.
         bottom: y of the plot's lower edge.
-        rows: name, colour, and the y of the band at the right edge for a leader to it (None for no leader).
+        rows: name, colour, and the point of the band where a leader to its name begins (None for no leader).
 
     Returns:
         The y of the next free row.
@@ -194,7 +195,7 @@ def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[tuple
     for name, colour, leader in rows:
         y -= COLUMN_ROW
         if leader is not None:
-            scene.add(Lines([[(right, leader), (x - 2, y)]], FAINT))
+            scene.add(Lines([[leader, (x - 2, y)]], FAINT))
         square = [(x, y - 7), (x + 14, y - 7), (x + 14, y + 7), (x, y + 7)]
         scene.add(Area(square, colour), Lines([[*square, square[0]]], FAINT, 0.8))
         scene.add(Words(x + 20, y + 0.35 * SIZE, name, SIZE))

@@ -39,6 +39,11 @@ LAUNCH_SECONDS = 10e-6
 COPY_SECONDS = 10e-6
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+# PyTorch adds up halves in float32 too. Its convolutions ask cuDNN for that (aten/src/ATen/cudnn/Descriptors.h, "if
+# (dataType == CUDNN_DATA_HALF) mathType = CUDNN_DATA_FLOAT"; pull request 668, "use pseudo-fp16 for convolutions"), its
+# products cuBLAS ("The second to last argument is always CUDA_R_32F", issue 123157). Tensor cores do it. The plain
+# float16 arithmetic of a P100, twice as fast as float32, does not, nor does a GTX 1080's, which is slower. (Issue 1539
+# has LSTMs timed on a P100: in float16 they were no faster, mostly slower.)
 THIS_MACHINE = "this machine"
 DEVICES_FILE = Path(__file__).with_name("devices.csv")
 LINKS_FILE = Path(__file__).with_name("links.csv")
@@ -59,9 +64,10 @@ class Device:
         float32_tflops: peak without tensor cores, in 10**12 operations a second; a multiply-add counts as two. TF32,
             which PyTorch allows convolutions from Ampere on, is another, faster arithmetic and not in the catalogue.
         float32_clock: the clock that peak is at, "base" or "boost"; it explains most disagreements between sources.
-        float16_tflops: peak of plain float16 arithmetic.
+        float16_tflops: published peak of plain float16 arithmetic, whose sums are float16 too. PyTorch does not use it,
+            so no time is predicted from it.
         tensor_tflops: dense peak of the tensor cores on float16 or bfloat16, sums kept in float32. Never the sparse
-            rate, which counts weights that are zero.
+            rate, which counts weights that are zero. Of a measured device, what a product of halves reached.
         bfloat16: whether it computes in bfloat16.
         pcie: generation of its link; None if not confirmed.
         launch_usd: price at launch, of the whole card; None if not confirmed.
@@ -108,7 +114,9 @@ class Device:
         return None if self.pcie is None else next(item for item in links() if item.generation == self.pcie)
 
     def flops_per_s(self, precision: str = "float32") -> float:
-        """Peak operations a second. Halves without a rate of their own are computed at float32's, only stored smaller.
+        """Peak operations a second of PyTorch's convolutions and products, which add up in float32.
+
+        Without tensor cores halves are computed at float32's rate, only stored smaller.
 
         Raises:
             CourseError: an unknown precision, or bfloat16 on a device that does not compute in it.
@@ -118,7 +126,7 @@ class Device:
             raise CourseError(f"{self.name} does not compute in bfloat16: choose float16 or float32")
         if precision == "float32":
             return self.float32_tflops * 1e12
-        return (self.tensor_tflops or self.float16_tflops or self.float32_tflops) * 1e12
+        return (self.tensor_tflops or self.float32_tflops) * 1e12
 
     def reached_flops_per_s(self, precision: str = "float32") -> float:
         """Operations a second the model expects: the published peak times ARITHMETIC_EFFICIENCY, or as measured."""

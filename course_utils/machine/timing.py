@@ -50,7 +50,7 @@ class Ceilings:
         return Device(
             name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, bandwidth_gb_s=self.bytes_per_s / GB,
             float32_tflops=self.flops_per_s["float32"] / 1e12, bfloat16=self.bfloat16,
-            float16_tflops=None if half is None else half / 1e12, sources=f"measured here: {self.machine}",
+            tensor_tflops=None if half is None else half / 1e12, sources=f"measured here: {self.machine}",
             measured=True, launch_seconds=self.launch_seconds,
         )  # fmt: skip
 

@@ -256,9 +256,10 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
 # did on a Titan X (convnet-benchmarks, 2016).
 
 # %% [markdown] slide="slide"
-# ## Why does offload stop above the line?
+# ## How low can offload go?
 #
-# Offload can move what *waits*. It does not move what the running operator reads and writes.
+# Offload can move what *waits*, not what the running operator reads and writes. So how far down does the peak get, and why
+# did *offload all* stop above the line?
 
 # %% [markdown] slide="notes"
 # The largest tensors at the worst moment of "offload all", in the backward pass of relu1_2:
@@ -298,11 +299,11 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
     slower = 100 * (one.total_seconds / plain.seconds - 1)
     print(f"{name + ':':12} {format_bytes(one.peak_bytes)}, {slower:.1f} % longer than plain")
 
-# %% [markdown] slide="subslide"
-# On demand the peak is one map lower, and the step takes longer. Prefetching buys time with memory.
-
 # %% [markdown] slide="notes"
-# How low can the peak go if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
+# On demand the peak is one map lower, below the line, and the step takes still longer. **So prefetching keeps *offload all*
+# above the line**: it buys time with memory.
+#
+# And the lowest, if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
 # and the maps of the one operator that needs most at once. By hand, for relu1_2, three maps of 64 · 224 · 224 values of
 # 4 bytes; the function looks at all operators.
 
@@ -379,17 +380,25 @@ reveal(
 # %% [markdown] slide="notes"
 # Neither the sum nor the half is right. Look at the moments of the four peaks, without and with offload:
 
-# %% folded=true
-for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
-    for precision in ("float32", "float16"):
-        level = []
-        for offload in ("none", "windowed"):
+# %% slide="subslide" folded=true
+levels, ends = {}, {}
+for precision in ("float32", "float16"):
+    for layer in ("relu4_3", "fc6", "relu2_1"):
+        for offload, said in (("none", "nothing moved"), ("windowed", "offload")):
             one = vgg.schedule(Plan(256, precision=precision, offload=offload))
-            here = [one.kernel_name(kernel) == moment for kernel in range(one.work.kernels)]
-            highest = one.at_kernels[here].max()
-            mark = ", the peak" if highest == one.peak_bytes else ""
-            level.append(f"{highest / GIB:.2f} GiB{mark}")
-        print(f"{moment}, {precision}: {level[0]}; with offload {level[1]}")
+            kernels = [one.kernel_name(kernel) for kernel in range(one.work.kernels)]
+            at_layer = [kernel == f"{layer} backward" for kernel in kernels]
+            ends[precision, offload] = kernels[one.peak_kernel].removesuffix(" backward")
+            mark = ", the peak" if layer == ends[precision, offload] else ""
+            highest = one.at_kernels[at_layer].max() / GIB
+            levels[f"{precision}, {layer}, {said}{mark}"] = highest
+(turn,) = {ends[precision, "windowed"] for precision in ("float32", "float16")}
+side_by_side(
+    levels,
+    "GiB",
+    title=f"With offload the peak is at {turn}, where it saves nothing",
+    hollow=[name for name in levels if "nothing moved" in name],
+)
 
 # %% [markdown] slide="notes"
 # At relu2_1 offload saves nothing, in either precision. So with offload this moment is the peak, and what offload saves is
@@ -397,9 +406,9 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
 # on where the next peak is. So try pairs, do not add savings.
 #
 # Why nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already. Fetched on demand, they
-# would not be: it is the price of prefetching again.
+# would not be: it is the price of prefetching again. (The larger of `pool1`'s two holds its indices.)
 
-# %% folded=true
+# %% slide="skip" folded=true
 windowed = vgg.schedule(moved.plan)
 print_largest(windowed, 7)
 fetched_late = simulate_work(work, "windowed", "p", rate, latency=latency, prefetch=False)
@@ -426,7 +435,9 @@ print(vgg.evaluate(mine))
 
 # %% [markdown] slide="notes"
 # We try four micro-batches, each with every way to offload and three ways to recompute. For 2 × 128, which is tight by itself,
-# lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer.
+# lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer. The plans that
+# matter differ by less than one per cent, and no model of kernels is that good: read them as ties, until the next section
+# says what could break them.
 
 # %% slide="subslide" folded=true
 shares = (0.85, 0.8, 0.75, 0.7, 0.65)
@@ -470,8 +481,7 @@ folded([*front, again, *others])
 # %% [markdown] slide="notes"
 # The fastest has two techniques: 2 × 128, and in each micro-batch every map that waits moves, with five copies under way. It
 # takes 0.16 % longer. With three copies it would be 3 %; with six it is as fast, and tight. The second on the front
-# is 4 × 64, with nothing moved: 0.41 %. 2 × 128 with two segments computed again moves nothing either: 0.73 %. All three
-# differ by less than one per cent, and no model of kernels is that good: read them as ties until the next section.
+# is 4 × 64, with nothing moved: 0.41 %. 2 × 128 with two segments computed again moves nothing either: 0.73 %.
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -535,8 +545,8 @@ rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
 pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
 
 # %% [markdown] slide="notes"
-# Copies, kernels and waits of the first plan, pass by pass; in the third row the arithmetic is 1.5 times as fast in the
-# backward pass alone:
+# Why does offload drop out? For the plan *2 × 128 + offload windowed 5*, here are the seconds of copies, kernels and waits,
+# pass by pass. In the row *the same, backward alone* the arithmetic is 1.5 times as fast in the backward pass only:
 
 
 # %% slide="skip" folded=true
@@ -572,8 +582,9 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 
 # %% [markdown] slide="notes"
 # With 1.5 times the arithmetic all copies together still take less time than all kernels, 3.1 s against 4. Where the forward
-# pass keeps its old speed (third row), the wait is gone. To be shorter in sum is needed and not enough: in the last two
-# rows the backward pass outlasts its copies and still waits, as a map must be back before the kernel that reads it.
+# pass keeps its old speed, *backward alone*, the wait is gone. To be shorter in sum is needed and not enough: in the last two
+# rows the backward pass outlasts its copies and still waits, as a map must be back before the kernel that reads it. (Why is
+# it *tight* with 1.5 times the arithmetic? `why()` says: at the same peak the scratch memory may find no piece large enough.)
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
@@ -586,15 +597,16 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 #
 # *Sure, as far as a trace can be*: **4 × 64** fits, with nothing moved. *Unsure*: whether it costs 0.4 % or 4 %.
 #
-# - *By the model*: **2 × 128 with offload**, 0.2 % longer, if the copies hide in each pass.
-# - *Without copies*: **4 × 64**, 0.4 %, or **2 × 128 with two segments computed again**, 0.7 %.
-# - *If batches of 64 are as slow as GoogLeNet's*: 4.1 % against 0.7 %.
+# - *If copies hide in each pass*: **2 × 128 with offload**, 0.2 % longer.
+# - *Without copies, if batches of 64 are as fast as of 256*: **4 × 64**, 0.4 %.
+# - *Without copies, if they are as slow as GoogLeNet's*: **2 × 128 with two segments computed again**, 0.7 %.
 
 # %% [markdown] slide="notes"
-# All are of the plans searched, and exact. Offload counts on a fast link, on copies that cost the kernels nothing, and on an
-# allocator that gives back at once what a second stream has moved: none of these was measured here. Without offload a third
-# of a per cent lies between the other two, and a model of kernels cannot settle that. GoogLeNet's loss is more than ten times
-# as large. So measure 64 against 128 images on your card, and take the plan that this favours.
+# All are of the plans searched, and exact. Offload counts on a fast link, on copies that cost the kernels nothing, on a host
+# with room to pin what is moved, and on an allocator that gives back at once what a second stream has moved: none of these
+# was measured here. Without offload a third of a per cent lies between the other two, and a model of kernels cannot settle
+# that. GoogLeNet's loss is more than ten times as large. So measure 64 against 128 images on your card, and take the plan
+# that this favours.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner
@@ -683,7 +695,8 @@ plan_plane(
 folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# The picture shows plans with one technique, and the front, up to one and a half times the plain time.
+# The picture shows plans with one technique, and the front, up to one and a half times the plain time. If 16 bits count as
+# the same update, none of this is needed: float16 alone fits, faster than the plain step (last row of the table).
 #
 # Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
 # that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
@@ -822,8 +835,9 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Without batch norm add up micro-batches; with it recompute, offload what the link can hide, or both.
-# 2. Take 16 bits first, if they count as the same update.
+# 1. On this card: without batch norm micro-batches, alone or with copies that hide; with it recompute, and offload what
+#    the link can hide.
+# 2. Take 16 bits first, if they count as the same update: here they cost no time.
 # 3. Offload only what the kernels of the same pass can hide.
 # 4. Judge the combination: savings do not add up.
 

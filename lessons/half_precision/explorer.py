@@ -87,7 +87,7 @@ def _time(halving: Halving, device: Device, precision: str) -> str:
     peak = device.flops_per_s(precision) / device.flops_per_s()
     why = f"its {precision} arithmetic peaks at {peak:.1f} times float32's"
     if peak == 1:
-        why = f"the catalogue has no faster {precision} arithmetic for it, only smaller traffic"
+        why = f"without tensor cores {precision} is computed at float32's rate, only the traffic is smaller"
     elif device.bfloat16 and TF32 * peak > 1.05:  # from Ampere on, where TF32 is faster than float32
         why += f"; where PyTorch runs convolutions in TF32, at up to {TF32 * peak:.1f} times, halves gain less"
     if abs(times - 1) < SLIGHT:

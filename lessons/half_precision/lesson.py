@@ -796,7 +796,7 @@ half_explorer()
 # %% [markdown] slide="skip"
 # ## Further: which devices gain time
 #
-# Most time is gained where the device has arithmetic for halves. Two claims of 2016, judged:
+# Most time is gained where the device has tensor cores. Two claims of 2016, judged:
 
 # %% slide="skip"
 judge([81, 82])
@@ -820,7 +820,8 @@ columns = ["device", "year", *rates, "bfloat16", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown] slide="skip"
-# On the K40, the Titan X and the GTX 1080 only the traffic is halved. On the A100 and every later card here, PyTorch
+# Without tensor cores only the traffic is halved: PyTorch adds halves up in float32, and the P100's plain float16
+# arithmetic, twice as fast, adds up in float16. On the A100 and every later card here, PyTorch
 # runs float32 convolutions as *TF32* by default: float32's range with 10 fraction bits, on the tensor cores. Matrix
 # products use it only if you allow it. Halves then gain less than the last column says. The catalogue has no rates for
 # TF32.

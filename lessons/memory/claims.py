@@ -54,8 +54,9 @@ def _vgg_total() -> Finding:
     total = in_gb(traced(networks.vgg16).at(128).network_wide_bytes())
     verdict = RIGHT if abs(total / 14 - 1) < 0.05 else PARTLY if abs(total / 14 - 1) < 0.15 else WRONG
     why = f"The published figure includes workspace, without saying how much of the missing {14 - total:.1f} GB it is."
-    peak = in_gb(traced(networks.vgg16).at(128).peak_bytes)
-    return Finding(verdict, f"by the papers' sum {total:.2f} GB before workspace; the trace peaks at {peak:.2f}", why)
+    peak = traced(networks.vgg16).at(128).peak_bytes
+    traces = f"the trace peaks at {in_gb(peak):.2f} ({format_bytes(peak)})"
+    return Finding(verdict, f"by the papers' sum {total:.2f} GB before workspace; {traces}", why)
 
 
 @claim(23, SYNCED, "VGG-16 has 16 convolutions and three dense layers.")

@@ -23,7 +23,8 @@
 # **Part one** asks what is alive at the peak. **Part two** asks how to read an out-of-memory message, and whether a step
 # fits a card.
 #
-# About 120 minutes, and {minutes} for the exercise. It builds on lesson 00 (the roles, the trace). No GPU is needed.
+# About 120 minutes, and {minutes} for the exercise. It builds on lesson 00 (the roles, the trace); lesson 02 has more on the
+# *context*, the driver's share. No GPU is needed.
 
 # %% slide="skip" folded=true
 from textwrap import fill
@@ -246,7 +247,7 @@ reveal(
 )
 
 # %%
-ledger.by_role().map(format_bytes).to_frame()
+ledger.by_role().map(format_bytes).to_frame("at the peak")
 
 # %% [markdown] slide="slide"
 # ## Reading a skyline
@@ -377,12 +378,6 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 # card and the library version. The trace counts the buffer that PyTorch sets aside for cuBLAS, NVIDIA's library of matrix
 # products: `workspace`, too thin to be seen in the skyline above. For convolutions part two adds a guess.
 
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-gpu = recordings.gpu()
-print(fill(recordings.sentence(gpu), 88))
-rows = beside_trace(gpu, "VGG-16")
-pd.DataFrame(rows) if rows else None
-
 # %% [markdown] slide="slide"
 # ## Part two: three counters, one message
 #
@@ -469,26 +464,22 @@ pd.Series(
 ).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
 
 # %% [markdown] slide="subslide"
-# How to read it, in this order:
-#
-# 1. **Is the request itself too large?**
-# 2. **Is it fragmentation?**
-# 3. **Is it other programs?**
-# 4. **Is the card full of your own tensors?**
-# 5. **Does it grow from step to step?**
+# How to read it, five questions in this order: the request, fragmentation, other programs, your own tensors, growth.
 
 # %% [markdown] slide="notes"
-# 1. Yes, if *asked for* is more than *free* and *unallocated* together: there is not that much left, however it lies. Here
-#    22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not use.
-# 2. A large *reserved but unallocated* beside a small request says so. Start the program with
+# 1. **Is the request itself too large?** Yes, if *asked for* is more than *free* and *unallocated* together: there is not
+#    that much left, however it lies. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request
+#    could not use.
+# 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
 #    many more.
-# 3. `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
-# 4. Here 97 % of the card is allocated. Then ask *which role*, as this lesson does: trace the step, look at the skyline,
-#    and take the technique that lowers the tallest band.
-# 5. If so, something keeps tensors: a loss that is added up with its graph (use `loss.item()`), or a list of
-#    outputs.
+# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
+# 4. **Is the card full of your own tensors?** Here 97 % of it is allocated. Then ask *which role*, as this lesson does:
+#    trace the step, look at the skyline, and take the technique that lowers the tallest band.
+# 5. **Does *allocated* grow**, read at the same place of every step, on inputs of the same size? Then something keeps
+#    tensors: a loss that is added up with its graph (use `loss.item()`), or a list of outputs. If only *reserved*
+#    grows, go back to 2.
 
 # %% [markdown] slide="skip"
 # On a machine with a GPU, `print(torch.cuda.memory_summary())` is a table of these counters, and
@@ -528,7 +519,8 @@ print(f"{format_bytes(vgg.at(found.fits).reserved_bytes())})")
 # %% [markdown] slide="notes"
 # At its *peak* batch 101 leaves two GiB. But the replay of batch 102 does not fail at the peak. It fails near the end of
 # the backward pass, when five GiB are free, most of them in gaps between tensors. Here is the card at that moment. (Its
-# room is the card without the context and the 2 %.)
+# room is the card without the context and the 2 %.) No segment is wholly free. In some a thin block is in use; it is drawn
+# wider than it is.
 
 # %% slide="subslide" folded=true
 asked = demand(vgg.at(found.fits + 1))
@@ -539,8 +531,8 @@ except OutOfMemory as error:
     in_use, stuck = error.allocator.allocated, Moment.of(error.allocator, error.asked)
 segments(
     {f"VGG-16, batch {found.fits + 1}, 11 GiB": stuck},
-    f"{format_bytes(sum(stuck.free))} free, but no piece of the "
-    f"{format_bytes(stuck.asked)} that we guess a convolution asks for",
+    f"{format_bytes(sum(stuck.free))} are free, but no piece holds the "
+    f"{format_bytes(stuck.asked)} that, we guess, a convolution asks for",
 )
 
 # %% folded=true
@@ -572,7 +564,7 @@ verdicts(
 # %% [markdown] slide="notes"
 # In the replay the blocks fall into the segments differently from batch to batch; nobody has run these batches. So *the
 # largest batch that fits* has two answers; the course reports the batch up to which *every* batch fits. Treat the edge as
-# a zone: a tight batch may well run, and what ran before in the program matters too.
+# a zone: a tight batch may well run.
 
 # %% slide="skip" folded=true
 said = ladder()
@@ -737,12 +729,21 @@ for build, steps_of in both.items():
 # pool comes next, whose output and *indices*, which it makes even without training, take 294 MiB in place of a second
 # map of 392: 98 less. (Lesson 06 asks who needs fewer bytes for indices.)
 
+# %% [markdown] slide="skip"
+# **VGG-16 on a GPU, beside the trace**, where somebody recorded it:
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+gpu = recordings.gpu()
+print(fill(recordings.sentence(gpu), 88))
+rows = beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
+
 # %% [markdown] slide="slide"
 # ## Recap, and what people believe
 #
 # 1. Feature maps, not parameters, fill the card in most steps of this lesson.
 # 2. The peak is the worst moment of the step, and which moment that is changes with the batch.
-# 3. Allocated, reserved and the driver's figure are three numbers, and *fits* is a fourth question.
+# 3. Allocated, reserved and `nvidia-smi`'s figure are three numbers, and none of them says whether a batch fits.
 
 # %% [markdown] slide="notes"
 # Five claims from articles and forums of 2014 to 2017, in our words. A verdict is computed when the cell runs; the

@@ -13,6 +13,7 @@ from course_utils.units import CourseError, format_bytes
 from lessons.hardware.cards import FILLS
 
 LINE, BAR_LINE = 24.0, 30.0  # pixels: a line of words, and one with a bar
+LEAST_USED = 4.0  # pixels of a block in use, which holds its segment however small it is: more than the border's
 USED, GAP = "#5a5a5a", "#d9d9d9"
 
 
@@ -90,13 +91,19 @@ def _moment(scene: Scene, name: str, moment: Moment, y: float) -> float:
     y += BAR_LINE
     x, pieces = left, list[tuple[int, float]]()
     for blocks in moment.layout:
-        start = x
+        start, end = x, x + sum(size for size, _ in blocks) * pixels
+        used = list[Area]()
         for size, free in blocks:
-            scene.add(Area(bar_at(x, y, x + size * pixels), GAP if free else USED))
-            pieces += [(size, x)] if free else []
+            if free:
+                scene.add(Area(bar_at(x, y, x + size * pixels), GAP))
+                pieces.append((size, x))
+            else:
+                left_edge = max(start, min(x, end - LEAST_USED))
+                right_edge = max(x + size * pixels, left_edge + LEAST_USED)
+                used.append(Area(bar_at(left_edge, y, min(right_edge, end)), USED))
             x += size * pixels
-        corners = bar_at(start, y, x)
-        scene.add(Lines([[*corners, corners[0]]], INK, 1.4))
+        corners = bar_at(start, y, end)
+        scene.add(*used, Lines([[*corners, corners[0]]], INK, 1.4))
     corners = bar_at(x, y, left + moment.room * pixels)
     scene.add(Lines([[*corners, corners[0]]], FAINT, 1.2))
     if moment.asked:

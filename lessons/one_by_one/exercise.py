@@ -138,7 +138,7 @@ graded.break_even(break_even)
 #
 # - the output has the same shape, (batch, 10), and everything is trained;
 # - the first convolution and the dense layer are as they were; counting the first, there are at least four convolutions
-#   of 3 × 3, and there is at least one of 1 × 1; a ReLU follows each of all these;
+#   of 3 × 3, and there is at least one of 1 × 1; a ReLU follows each convolution;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools);
 # - no part of the images is left out to save memory: whichever value is changed, some output changes;
 # - the peak of a traced training step is **at most 85 %** of the original's.

@@ -119,7 +119,9 @@ reveal(
 #
 # ResNet-50 does hardly more arithmetic, and takes 2.6 times the memory. Look at one block of each. A convolution's
 # output is kept for the normalisation that reads it, the ReLU's for the next convolution: every width appears twice.
-# (Dashed: what the block reads. It is counted where it was made.)
+
+# %% [markdown] slide="notes"
+# A row is a map that is kept, named after what made it. Dashed: what the block reads; it is counted where it was made.
 
 
 # %% slide="subslide" folded=true
@@ -151,7 +153,8 @@ channel_bars(
 # %% [markdown] slide="notes"
 # Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, blocks squeeze, and
 # each has one convolution more. To take the width out of the comparison, build a ResNet-34 that is as wide as ResNet-50
-# between its blocks, and squeezes nowhere. But first, one squeeze by hand.
+# between its blocks, and squeezes nowhere. (That leaves squeeze and third convolution, which come together: the second 1×1
+# is there to undo the squeeze.) But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -260,8 +263,8 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# At equal width the network that squeezes peaks lower, more by weights, gradients and momentum than by maps. Yet all maps
-# together fall by 17 %: the width costs, not the squeeze. Twelve of sixteen blocks save a quarter, `conv2_1` a fifth;
+# **The width costs, not the squeeze.** At equal width the network that squeezes keeps 17 % fewer maps, and its peak is lower
+# still, more by weights, gradients and momentum than by maps. Twelve of sixteen blocks save a quarter, `conv2_1` a fifth;
 # `conv3_1`, `conv4_1` and `conv5_1` keep a tenth *more*.
 
 # %% [markdown] slide="skip"
@@ -277,6 +280,14 @@ table.map(format_bytes).assign(
 # %% [markdown] slide="notes"
 # (The peak is not the sum: at that moment some weight gradients do not exist yet and some maps are already freed;
 # images and gradient maps are not in the table at all.)
+
+# %% [markdown] slide="subslide"
+# **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
+# convolution 1.
+
+# %% [markdown] slide="notes"
+# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 ·
+# m · C. That is less if m is below 0.9 · C, and weights follow the same count.
 
 # %% [markdown] slide="subslide"
 # At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of weights and arithmetic.
@@ -388,12 +399,7 @@ plane(
 # </details>
 
 # %% [markdown] slide="slide"
-# **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
-# convolution 1.
-
-# %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 ·
-# m · C. That is less if m is below 0.9 · C, and weights follow the same count. Memory follows another one:
+# Arithmetic and weights follow one count, memory follows another. VGG-16 again:
 
 # %% folded=true
 rows = {}
@@ -610,9 +616,9 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
+# 1. A squeeze by itself adds m values a position. It pays by the layers that stay narrow after it: C − m less for each.
 # 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
-# 3. ResNet-50 spends that on width, four times ResNet-34's, and keeps such maps.
+# 3. ResNet-50 spends the arithmetic that it saves on width, four times ResNet-34's, and keeps such maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"

@@ -16,6 +16,7 @@ from course_utils.figures.style import (
     ROLE_COLOURS,
     SIZE,
     ByteScale,
+    Row,
     beside,
     label_column,
     name_limit,
@@ -106,13 +107,13 @@ def batch_lines(
     blocked = np.zeros(len(columns), dtype=bool)
     if fits is not None and crossing is not None:
         blocked |= np.abs(columns - x_of(fits)) < 6
-    rows: list[tuple[str, str, float | None]] = []
+    rows: list[Row] = []
     for code, role in enumerate(ROLES):
         if not peaks[:, code].any():
             continue
         low, high = (np.interp(columns, xs, ys[:, edge]) for edge in (code, code + 1))
         if not write_on_band(scene, columns, low, high, blocked, [role], ROLE_COLOURS[role], crossing):
-            leader = float(ys[-1, code] + ys[-1, code + 1]) / 2 if peaks[-1, code] else None
+            leader = (right, float(ys[-1, code] + ys[-1, code + 1]) / 2) if peaks[-1, code] else None
             rows.append((role, ROLE_COLOURS[role], leader))
     roof = label_column(scene, right, bottom, rows)
     if limit_bytes is not None and crossing is not None:

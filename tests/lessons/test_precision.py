@@ -183,10 +183,11 @@ def test_the_dense_net_grows_by_the_half_of_one_gradient() -> None:
     assert (adam.saved_bytes, adam.full.peak_phase, copy_bytes(adam.half)) == (0, "update", 0)
 
 
-def test_only_devices_with_a_rate_of_their_own_gain() -> None:
+def test_only_tensor_cores_gain_more_than_traffic() -> None:
     found = halving(networks.vgg16, (3, 224, 224), 1000, "momentum", 64)
-    assert speed_up(found, "P100", "float16") == pytest.approx(19.1 / 9.5, rel=0.03)
-    assert 1 < speed_up(found, "Tesla K40", "float16") < 1.1
+    for without in ("Tesla K40", "P100", "GTX 1080"):  # a P100 has float16 arithmetic, which PyTorch does not use
+        assert 1 < speed_up(found, without, "float16") < 1.1
+    assert speed_up(found, "V100", "float16") > 3
     assert speed_up(found, device("A100"), "bfloat16") == speed_up(found, "A100", "float16") > 5
     with pytest.raises(CourseError, match="P100 does not compute in bfloat16"):
         speed_up(found, "P100", "bfloat16")

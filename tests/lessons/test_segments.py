@@ -1,7 +1,7 @@
 """The pictures of the allocator in lesson 03: what they show is what the allocator holds."""
 
 import pytest
-from drawn import assert_well_laid, words_of
+from drawn import assert_well_laid, paths, words_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +42,15 @@ def test_the_picture_names_what_is_asked_for_and_the_largest_piece():
     assert "20.00 MiB" not in [words.text for words in words_of(picture)]
 
 
-def test_verdicts_name_the_batches():
+@pytest.mark.parametrize(
+    "blocks", [[(1, False), (8000, True)], [(8000, True), (1, False)], [(4000, True), (1, False), (4000, True)]]
+)
+def test_a_thin_block_that_holds_its_segment_is_seen_within_it(blocks):
+    picture = segments({"one": Moment(10_000, [[(2000, True)], blocks])}, "A title")
+    (used,), _key = paths(picture, fill="#5a5a5a")
+    gaps = [x for (gap,) in paths(picture, fill="#d9d9d9")[1:-1] for x, _ in gap]
+    assert max(x for x, _ in used) - min(x for x, _ in used) == 4
+    assert min(gaps) - 1 < min(x for x, _ in used) < max(x for x, _ in used) < max(gaps) + 1
     picture = verdicts({1: "fits", 2: "tight", 3: "fits"}, "A title")
     assert_well_laid(picture)
     assert "fits: 1, 3; tight: 2" in picture.alt

@@ -279,6 +279,34 @@ def test_whatever_the_step_labels_never_collide_and_no_role_goes_unnamed(step, b
         assert (role in named) == bool(ledger.matrix[:, code].any())
 
 
+@settings(max_examples=60, deadline=None)
+@given(steps(), st.integers(1, 4096))
+def test_a_line_to_a_name_beside_the_plot_begins_where_the_band_ends(step, batch):
+    assert_lines_begin_at_bands(skyline(step.at(batch)))
+
+
+def test_a_band_that_ends_before_the_plot_does_is_led_from_there():
+    picture = skyline(CORNERS["long names"].at(3))  # its gradients are freed by the last event, a few pixels wide
+    axis = max(x for (line,) in paths(picture, stroke="var(--faint)") if len(line) == 3 for x, _ in line)
+    assert assert_lines_begin_at_bands(picture)["weight gradients"] < axis - 1
+
+
+def assert_lines_begin_at_bands(picture):
+    """Role -> x where the line to its name begins, for all roles that are led to a name in the column."""
+    lines = [line for shape in paths(picture, stroke="var(--faint)") for line in shape if len(line) == 2]
+    begins = {}
+    for role, colour in ROLE_COLOURS.items():
+        for (band, *_), (square, *_) in itertools.pairwise(paths(picture, fill=colour)):
+            left, middle = min(x for x, _ in square), np.mean([y for _, y in square[:4]])
+            for (x, y), end in lines:
+                if end == pytest.approx((left - 2, middle), abs=0.2):
+                    side = [corner[1] for corner in band if corner[0] == pytest.approx(x, abs=0.1)]
+                    assert side, (role, x)
+                    assert min(side) - 0.2 <= y <= max(side) + 0.2, (role, x, y)
+                    begins[role] = x
+    return begins
+
+
 def test_the_name_of_a_narrow_phase_keeps_off_its_neighbours():
     net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(60)))
     net[:-1].requires_grad_(False)

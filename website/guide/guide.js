@@ -24,7 +24,7 @@
     document.head.append(script);
   }
 
-  const wanted = {}; // what was chosen last, also where a model lacks it
+  const wanted = { card: given.card }; // what was chosen last, also where a model lacks it
 
   function offer(name, values, named = String) {
     control[name].replaceChildren(...values.map((value) => new Option(named(value), value)));

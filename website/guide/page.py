@@ -23,7 +23,7 @@ from website.guide.steps import FUSED, LORA, METHODS, MIXED, QLORA, Way, methods
 
 HERE = Path(__file__).parent
 DOCUMENT = "field-guide.md"
-FIRST = "llama_3_8b"  # chosen when the page opens
+FIRST, FIRST_CARD = "llama_3_8b", "RTX 4090"  # chosen when the page opens
 KINDS = {TEXT: "language", IMAGE: "vision", LATENT: "diffusion"}
 UNITS = {TEXT: "tokens", IMAGE: "pixels", LATENT: "places a side"}
 LENGTHS = {TEXT: 2048, IMAGE: 224, LATENT: 32}  # of the table of the smallest cards, where there are answers for them
@@ -69,7 +69,8 @@ def _data(table: Guide, parts: str) -> str:
         key: {"methods": methods(one), "lengths": one.lengths, "unit": UNITS[one.kind], "blocks": one.blocks}
         for key, one in table.models.items()
     }
-    found = {"parts": parts, "cards": [_card(card) for card in table.cards.values()], "models": models}
+    cards = [_card(card) for card in table.cards.values()]
+    found = {"parts": parts, "cards": cards, "card": FIRST_CARD, "models": models}
     return json.dumps(found, separators=(",", ":")).replace("</", "<\\/")
 
 
