@@ -10,7 +10,7 @@ import gc
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -21,7 +21,7 @@ from classroom.grading.warm import working
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
-DONE, REFUSED, FAILED = b"+", b"-", b"!"  # before what is sent: what it is
+MESSAGE, REFUSED, FAILED, DONE = b"+", b"-", b"!", b"."  # before a message: what it is
 
 
 @dataclass(frozen=True)
@@ -44,47 +44,58 @@ def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = 
     """
     bounds = bounds or Bounds()
     try:
-        said = json.loads(confined(_read, (data, name, trusted, bounds), bounds, 16 * bounds.answer_bytes))
+        messages = confined(_read, (data, name, trusted, bounds), bounds, 16 * bounds.answer_bytes)
+        said = json.loads(next(messages))
+        messages.close()
     except TookTooMuch as error:
         raise CourseError(f"{name} {error}") from None
     answers = {name: Answer(source, attempted, tuple(flags)) for name, source, attempted, flags in said}
     return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers)
 
 
-def confined(work: Callable[..., bytes], given: tuple[object, ...], bounds: Bounds, most: int) -> bytes:
-    """What `work(*given)` returns in a process with these limits, at most so many bytes.
+def confined(
+    work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds, most: int
+) -> Generator[bytes]:
+    """What `work(*given)` yields in a process with these limits, each message of at most so many bytes.
 
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
     with working("classroom.grading.intake:_serve", work, given, bounds) as (process, line):
         try:
-            if not line.poll(4 * bounds.seconds):
-                raise TookTooMuch("takes too long to read")
-            kind, said = line.recv_bytes(), line.recv_bytes(most)
+            while True:
+                if not line.poll(4 * bounds.seconds):
+                    raise TookTooMuch("takes too long to read")
+                kind = line.recv_bytes()
+                if kind == DONE:
+                    return
+                message = line.recv_bytes(most)
+                if kind != MESSAGE:
+                    raise CourseError(message.decode()) if kind == REFUSED else TookTooMuch(message.decode())
+                yield message
         except (EOFError, BrokenPipeError, ConnectionError):
             process.join(bounds.seconds)
             if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
                 raise TookTooMuch("takes too long to read") from None
             raise TookTooMuch("cannot be read: it ended the process that read it") from None
-    if kind != DONE:
-        raise CourseError(said.decode()) if kind == REFUSED else TookTooMuch(said.decode())
-    return said
 
 
-def _serve(line: Connection, work: Callable[..., bytes], given: tuple[object, ...], bounds: Bounds) -> None:
-    """Send what the work returns, or why it ended."""
+def _serve(line: Connection, work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds) -> None:
+    """Send what the work yields, or why it ended."""
     gc.disable()  # everything that is made here is kept to the end, which comes soon
     _limit(bounds)
+    last = [DONE]
     try:
-        kind, said = DONE, work(*given)
+        for message in work(*given):
+            line.send_bytes(MESSAGE)
+            line.send_bytes(message)
     except CourseError as error:
-        kind, said = REFUSED, str(error).encode()
+        last = [REFUSED, str(error).encode()]
     except MemoryError:
-        kind, said = FAILED, f"takes more than {format_bytes(bounds.memory_bytes)} of memory to read".encode()
+        last = [FAILED, f"takes more than {format_bytes(bounds.memory_bytes)} of memory to read".encode()]
     except Exception as error:  # noqa: BLE001 - whatever there is in a file
-        kind, said = FAILED, f"cannot be read: {type(error).__name__}".encode()
-    line.send_bytes(kind)
-    line.send_bytes(said)
+        last = [FAILED, f"cannot be read: {type(error).__name__}".encode()]
+    for part in last:
+        line.send_bytes(part)
 
 
 def _limit(bounds: Bounds) -> None:
@@ -108,9 +119,9 @@ def _limit(bounds: Bounds) -> None:
             resource.setrlimit(limit, most)
 
 
-def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> bytes:
+def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
     """What is in a file, as JSON. Raises CourseError."""
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
-    return json.dumps([(question, a.source, a.attempted, a.flags) for question, a in grafted.answers.items()]).encode()
+    yield json.dumps([(question, a.source, a.attempted, a.flags) for question, a in grafted.answers.items()]).encode()

@@ -22,7 +22,7 @@ from course_utils.units import MIB, CourseError, format_bytes
 LARGEST_FILE = 256 * MIB
 LARGEST_ZIP = 8192 * MIB  # of all notebooks in it together, unpacked
 MOST_FILES = 20_000
-BOUNDS = Bounds(seconds=60)  # of a process that opens a zip
+BOUNDS = Bounds(seconds=60)  # of a process that unpacks a zip; what is left then is left to the next
 # What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by. What
 # follows is the learner's own name for the file: only the first of several such parts is the platform's.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
@@ -210,65 +210,71 @@ def _too_large(size: int, most: int) -> str:
 
 
 def _in_zip(path: Path) -> Iterator[_Found]:
-    """The files in a zip, opened and each unpacked in a process with limits: one that ends it costs itself."""
-    where, left = os.path.abspath(path), LARGEST_ZIP
-    try:
-        listed = json.loads(confined(_list, (str(path), where), BOUNDS, BOUNDS.memory_bytes))
-    except TookTooMuch as error:
-        raise CourseError(f"{path} cannot be read as a zip: it {error}") from None
-    for number, name, saved in listed:
-        place = PurePosixPath(name)
-        if passed_over := _passed_over(place):
-            yield passed_over
-            continue
-        data, problem = None, ""
+    """The files in a zip, which is opened and unpacked in a process with limits: a member that ends it costs itself."""
+    start, left = 0, LARGEST_ZIP
+    while True:
+        place, saved, first = None, 0.0, start
+        messages = confined(
+            _members, (str(path), os.path.abspath(path), start, LARGEST_FILE, left), BOUNDS, LARGEST_FILE + MIB
+        )
         try:
-            data = confined(_unpack, (where, number, min(LARGEST_FILE, left)), BOUNDS, LARGEST_FILE + MIB)
-            left -= len(data)
+            for message in messages:
+                start, name, saved = json.loads(message)
+                place = PurePosixPath(name)
+                problem = json.loads(next(messages))
+                data = None if problem else next(messages)
+                left -= len(data or b"")
+                yield _Found(place, saved, data, problem)
+                place, start = None, start + 1
+            return
         except TookTooMuch as error:
-            problem = f"it cannot be unpacked: it {error}"
-        except CourseError as error:
-            problem = str(error)
-        yield _Found(place, saved, data, problem)
+            if place is None:
+                raise CourseError(f"{path} cannot be read as a zip: it {error}") from None
+            if start == first:  # by itself: what was unpacked before it in this process is not to blame
+                yield _Found(place, saved, None, f"it cannot be unpacked: it {error}")
+                start += 1
 
 
-def _list(name: str, path: str) -> bytes:
-    """In a process with limits: the number, place and time of each member that may be a notebook, as JSON."""
+def _members(name: str, path: str, start: int, largest: int, left: int) -> Iterator[bytes]:
+    """In the process with limits: of each member from this one on where it lies, then what is said of it, its bytes."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
+        archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CourseError(f"{name} cannot be read as a zip: {error}") from None
-    if sum(not entry.is_dir() for entry in entries) > MOST_FILES:
-        raise CourseError(f"{name} holds more than {MOST_FILES:,} files; grade it in parts")
-    found = []
-    for number, entry in enumerate(entries):
-        # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
-        parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
-        place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
-        if _is_submission(place) and not entry.is_dir():
-            saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
-            found.append((number, str(place), saved))
-    return json.dumps(found).encode()
+    with archive:
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        if len(entries) > MOST_FILES:
+            raise CourseError(f"{name} holds more than {MOST_FILES:,} files; grade it in parts")
+        for number, entry in list(enumerate(entries))[start:]:
+            # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
+            parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
+            place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
+            if _is_submission(place):
+                saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
+                yield json.dumps([number, str(place), saved]).encode()
+                one = _passed_over(place) or _read_entry(archive, entry, place, saved, min(largest, left))
+                left -= len(one.data or b"")
+                yield json.dumps(one.problem).encode()
+                if one.data is not None:
+                    yield one.data
 
 
-def _unpack(path: str, number: int, most: int) -> bytes:
-    """In a process with limits: the bytes of a member. Raises CourseError with what is said of the file."""
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.infolist()[number]
-        if stat.S_ISLNK(entry.external_attr >> 16):
-            raise CourseError("it is a link; the file itself has to be handed in")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take any memory
-            raise CourseError("it is packed in an unusual way; pack it as zip programs do by default")
-        if entry.flag_bits & 1:
-            raise CourseError("it is encrypted; hand it in without a password")
-        try:
-            with archive.open(entry) as file:
-                data = file.read(most + 1)  # what the entry says of its size is not to be trusted
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
-            raise CourseError(f"it cannot be unpacked: {error}") from None
-        except Exception as error:  # noqa: BLE001 - zlib, lzma and bz2 each have an error of their own
-            raise CourseError(f"it cannot be unpacked: {type(error).__name__}") from None
+def _read_entry(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePosixPath, saved: float, most: int
+) -> _Found:
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return _Found(place, saved, None, "it is a link; the file itself has to be handed in")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take memory without limit
+        return _Found(place, saved, None, "it is packed in an unusual way; pack it as zip programs do by default")
+    if entry.flag_bits & 1:
+        return _Found(place, saved, None, "it is encrypted; hand it in without a password")
+    try:
+        with archive.open(entry) as file:
+            data = file.read(most + 1)  # what the entry says of its size is not to be trusted
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
+        return _Found(place, saved, None, f"it cannot be unpacked: {error}")
+    except Exception as error:  # noqa: BLE001 - zlib, lzma and bz2 each have an error of their own
+        return _Found(place, saved, None, f"it cannot be unpacked: {type(error).__name__}")
     if len(data) > most:
-        raise CourseError(_too_large(max(entry.file_size, len(data)), most))
-    return data
+        return _Found(place, saved, None, _too_large(max(entry.file_size, len(data)), most))
+    return _Found(place, saved, data, "")

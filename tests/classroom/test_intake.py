@@ -99,7 +99,7 @@ def mutated(number: int) -> bytes:
 
 def content_of(data: bytes) -> list[Any]:
     """What is in a file, read without a process."""
-    made: list[Any] = json.loads(intake._read(data, "x.ipynb", notebooks()[1], Bounds()))
+    made: list[Any] = json.loads(next(intake._read(data, "x.ipynb", notebooks()[1], Bounds())))
     return made
 
 

@@ -8,7 +8,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -229,19 +229,27 @@ def test_too_many_members_are_one_line(tmp_path: Path) -> None:
         collect(tmp_path / "all.zip")
 
 
-def test_a_member_that_ends_its_process_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = zipped(tmp_path / "all.zip", {f"{name}.ipynb": name.encode() for name in ("a", "eve", "f")})
+def test_a_member_that_ends_its_process_costs_itself_and_who_was_unpacked_with_it_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process ends at its third member, and at eve's."""
+    path = zipped(tmp_path / "all.zip", {f"{name}.ipynb": name.encode() for name in ("a", "b", "c", "eve", "f")})
+    started = []
 
-    def ends(work: Callable[..., bytes], given: tuple[Any, ...], *_: object) -> bytes:
-        made = work(*given)
-        if made == b"eve":
-            raise TookTooMuch("takes too long to read")
-        return made
+    def ends(work: Callable[..., Iterator[bytes]], given: tuple[Any, ...], *_: object) -> Iterator[bytes]:
+        started.append(given[2])
+        for number, message in enumerate(work(*given)):
+            if b"eve" in message or number == 8:
+                if number % 3 == 0:
+                    yield message
+                raise TookTooMuch("takes too long to read")
+            yield message
 
     monkeypatch.setattr(submissions, "confined", ends)
     got = {one.learner: one for one in collect(path)}
-    assert {name: one.data for name, one in got.items()} == {"a": b"a", "eve": None, "f": b"f"}
+    assert {name: one.data for name, one in got.items()} == {"a": b"a", "b": b"b", "c": b"c", "eve": None, "f": b"f"}
     assert got["eve"].problem == "it cannot be unpacked: it takes too long to read"
+    assert started == [0, 2, 3, 4]
 
 
 def test_a_damaged_entry_costs_its_own_learner(tmp_path: Path) -> None:
