@@ -17,10 +17,13 @@ from classroom import ROOT
 from classroom.notebooks import topics
 from course_utils.units import CourseError, as_written
 
-VERDICTS = "course-verdicts"  # class of the table, whose last column a lecture speaks
 PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
 PAGES.filters |= {"plain": escape, "written": lambda text: escape(as_written(text))}
 PAGE = PAGES.get_template("claims.html")
+VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on is spoken in a lecture
+# What they say of a sentence. Right: its numbers say so in every case tried. Partly right: in some of the cases, for
+# one of its parts, or nearly. Wrong: in none. Outdated: when it was written, and no longer. Misleading: it is true of
+# one thing, and is read as being about another. Open: no number decides.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
 
@@ -67,6 +70,12 @@ class Claim:
 
 
 CLAIMS: dict[int, Claim] = {}
+
+
+def by_cases(holds: Iterable[bool]) -> str:
+    """The verdict on a sentence that holds, or does not, in each of the cases tried, or of its parts."""
+    found = list(holds)
+    return RIGHT if all(found) else PARTLY if any(found) else WRONG
 
 
 def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:

@@ -15,13 +15,13 @@ from pkgutil import resolve_name
 from course_utils import __version__
 from course_utils.units import CourseError
 
-# Commands that read their own arguments and work in the course's folder: what does the work of each, and help.
+# Commands that read their own arguments and work in the course's folder: what does the work of each.
 OWN_ARGUMENTS = {
-    "lab": ("classroom.lab:lab_command", "open JupyterLab on your own copies of the lessons, in work/"),
-    "check": ("classroom.grading.report:check_command", "mark your own saved exercise, question by question"),
-    "progress": ("classroom.grading.report:progress_command", "all exercises at a glance"),
-    "grade": ("classroom.grading.command:grade_command", "grade a class, each submission in a sandbox (for teachers)"),
-    "site": ("website.build:site_command", "the course as web pages that need no kernel and no network"),
+    "lab": "classroom.lab:lab_command",
+    "check": "classroom.grading.report:check_command",
+    "progress": "classroom.grading.report:progress_command",
+    "grade": "classroom.grading.command:grade_command",
+    "site": "website.build:site_command",
 }
 
 
@@ -38,8 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="course", description="Tools for the course's learners and authors.")
     parser.add_argument("--version", action="version", version=f"course {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, told) in OWN_ARGUMENTS.items():
-        commands.add_parser(name, add_help=False, help=told)
+    commands.add_parser("lab", add_help=False, help="open JupyterLab on your own copies of the lessons, in work/")
     commands.add_parser("work", help="bring your copies in work/ up to date, as `course lab` does first")
     commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
     build = commands.add_parser("build", help="write notebooks, exercises and solutions from lessons/ (for authors)")
@@ -52,10 +51,14 @@ def make_parser() -> argparse.ArgumentParser:
     new = commands.add_parser("new", help="write the folder of a new lesson, which builds and passes (for authors)")
     new.add_argument("number", metavar="NN")
     new.add_argument("topic", metavar="TOPIC", nargs="+", help="one word: its folder's name")
+    commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
+    commands.add_parser("progress", add_help=False, help="all exercises at a glance")
+    commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
     commands.add_parser("trace", add_help=False, help="trace a network of your own: its memory, and whether it fits")
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    commands.add_parser("site", add_help=False, help="the course as web pages that need no kernel and no network")
     links = commands.add_parser("links", help="links that open your copy of the course in Binder, Codespaces, others")
     links.add_argument("url", metavar="URL", help="where it is hosted, such as https://github.com/OWNER/NAME")
     links.add_argument("--branch", default="main", help="which branch to open (default: main)")
@@ -91,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
     if options.command in OWN_ARGUMENTS:
-        command: Callable[[Sequence[str], Path], int] = resolve_name(OWN_ARGUMENTS[options.command][0])
+        command: Callable[[Sequence[str], Path], int] = resolve_name(OWN_ARGUMENTS[options.command])
         return command(rest, root)
     if options.command == "work":
         from classroom.lab import work_command

@@ -38,6 +38,7 @@ REVEAL_FILES = {
 }
 WIDTH, HEIGHT = 1280, 720  # pixels of a slide's own canvas, which is scaled to the window
 TEXT = 28  # pixels on that canvas, of every slide's text
+FOLDED = '<div class="fragment together">'  # what comes at the next key
 MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # of tables and of pictures: 1/40 and about 1/50 of the height
 
 
@@ -97,7 +98,7 @@ def cut(notebook: NotebookNode, label: str, folder: Path, live: Live | None = No
         if kind == "notes":
             slide.notes += blocks
         elif kind == "fragment":
-            slide.blocks.append(f'<div class="fragment together">{"".join(blocks)}</div>')
+            slide.blocks.append(f"{FOLDED}{''.join(blocks)}</div>")
         else:
             slide.blocks += blocks
         slide.notes += spoken
@@ -121,7 +122,8 @@ def _blocks(cell: NotebookNode, where: str, folder: Path, live: Live | None) -> 
             block = "".join(re.findall(r"<figure>.*</figure>", block, re.DOTALL))
             block = live.html if live else block
         elif VERDICTS in block:
-            spoken.append(block)
+            spoken.append(block.replace(FOLDED, "<div>"))
+            block = re.sub(f"{FOLDED}.*?</div>", "", block, flags=re.DOTALL)  # what a verdict rests on is spoken
             block = re.sub(r"<t[hd][^>]*>((?!</t[hd]>).)*</t[hd]></tr>", "</tr>", re.sub(r"<col [^>]*>", "", block))
         shown.append(block)
     # The code of a widget or a verdict says nothing that these do not.
@@ -195,7 +197,7 @@ def _html(text: str) -> str:
     text = _short_values(text)
     folded = r"<details[^>]*>\s*<summary>.*?</summary>(.*?)</details>"
     text = re.sub(r"<br>\s*<small>", "<small><br>", text)  # a slide without room leaves small print out, line and all
-    return re.sub(folded, r'<div class="fragment together">\1</div>', text, flags=re.DOTALL).strip()
+    return re.sub(folded, rf"{FOLDED}\1</div>", text, flags=re.DOTALL).strip()
 
 
 def _short_values(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
 from course_utils import networks
 from course_utils.units import format_bytes
 from lessons.shared import digits
@@ -25,9 +25,8 @@ def _smaller_batch() -> Finding:
     extra, difference = dearer(16), digits.difference_of_halves()
     slower, other_gradient = extra > 0.05, difference > ROUNDING
     measured = f"{difference:.0e}" if other_gradient else f"{ROUNDING:.0e}"
-    verdict = {(True, True): RIGHT, (False, False): WRONG}.get((slower, other_gradient), PARTLY)
     return Finding(
-        verdict,
+        by_cases((slower, other_gradient)),
         f"Inception on a Titan X, batch 16: {extra:.0%} more time per image than at 128 ({CAFFE2}); no value of "
         f"the gradient of two halves differs from the whole batch's by more than {measured} of the largest value",
         "Time, yes, by an amount that can be looked up. Accuracy need not change: smaller pieces on the card add up to "

@@ -835,9 +835,8 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. On this card: without batch norm micro-batches, alone or with copies that hide; with it recompute, and offload what
-#    the link can hide.
-# 2. Take 16 bits first, if they count as the same update: here they cost no time.
+# 1. On this card: without batch norm micro-batches, alone or with copies that hide; with it recompute and offload.
+# 2. Take 16 bits first, if they count as the same update.
 # 3. Offload only what the kernels of the same pass can hide.
 # 4. Judge the combination: savings do not add up.
 

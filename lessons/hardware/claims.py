@@ -74,7 +74,7 @@ def _barely_fitted() -> Finding:
         verdict,
         f"52 M dense net: weights, gradients and momentum {in_gb(kept):.2f} GB, peak at batch 128 "
         f"{in_gb(ledger.peak_bytes):.2f} GB",
-        "It may have happened; the network does not need it. The author later blamed inefficient code.",
+        "His program may have taken it; the network does not need it. The author later blamed inefficient code.",
     )
 
 

@@ -116,7 +116,7 @@ reveal(
         (room / 4e6, "Those are weights alone, to use the network and not to train it."),
         (
             room / 16e6,
-            "Four values each: that is what stays with Adam, which keeps two averages.",
+            "Four values each: that is Adam, which keeps two averages.",
         ),
         (room / 20e6, "Five values each: that is Adam's peak, which comes next."),
         (room / 1e6, "Those are bytes; a value in float32 takes four."),
@@ -128,18 +128,17 @@ reveal(
 # bytes for each parameter, whatever the batch. The update needs one value more.
 
 # %% [markdown] slide="notes"
-# The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default updates
-# all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
-# shows the worst moment of the update. (For plain SGD the 8 bytes of the rule
-# are right, but they are weight and gradient; there is no momentum.)
+# The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default
+# updates all parameters together, so for a moment there is a root for every one of them. (The gradient is there from the
+# backward pass until `zero_grad`.) A trace of a dense network shows the worst moment of the update:
 
 # %%
-for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
-    values = len(stays.split(", "))
+for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
+    size = 4 * len(values.split(", "))
     peak = bytes_a_parameter(name)
     count = int(room // peak)
     print(
-        f"{name:<9} {stays:<11} {4 * values:>2} bytes, {peak:.0f} at the peak:", end=" "
+        f"{name:<9} {values:<11} {size:>2} bytes, {peak:.0f} at the peak:", end=" "
     )
     print(f"{count / 1e6:,.0f} million parameters")
 
@@ -160,8 +159,8 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# The step fits, as the text says. Next to nothing in it is a feature map: by hand, 12 bytes for each of 52,136,032
-# parameters. (The text prints the number of weights with one digit too many.) The trace has a little more: batch,
+# The step fits, as the text says. Next to nothing in it is a feature map, so 12 bytes for each of 52,136,032 parameters
+# should do. (The text prints the number of weights with one digit too many.) The trace has a little more: batch,
 # gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
@@ -186,9 +185,8 @@ side_by_side(
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
 # pieces of words (lesson 13). At its end it gives, for each token, a number for each of 50,257 pieces of words.
 #
-# How many samples fit? A step *fits* if its tensors, the scratch memory of kernels and the gaps that PyTorch's allocator
-# leaves find room beside the driver's share, the *context* (next section). It does *not fit* if its tensors and the least
-# context reported of any card are more than the card. Between the two it is *tight*: it may run or fail.
+# How many samples fit? A batch *fits* if it leaves room to spare for the driver, for the scratch memory of kernels and for
+# gaps between tensors. A *tight* one may run or fail.
 
 
 # %% slide="skip" folded=true
@@ -230,6 +228,10 @@ reveal(
             1.1 * on_six["VGG-16"],
             "A few more, for fewer parameters? It is the maps that count.",
         ),
+        *(
+            (texts, "Larger than an image, as you thought, and larger still.")
+            for texts in (5, 10, 20, 30)
+        ),
     ],
 )
 
@@ -238,8 +240,7 @@ reveal(
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
 #
-# With Adam a parameter takes 16 bytes (the gradient from the backward pass on). In the update a parameter takes 20 for a moment; these must fit too, but by then
-# the maps are gone. With momentum, and 512 MiB for the others:
+# Here with momentum, 12 bytes a parameter, and with 512 MiB for the others:
 
 # %% folded=true
 rows = []
@@ -250,8 +251,8 @@ for name, step in steps.items():
     by_rule = int((6 * GIB - 512 * MIB - kept) // sample)
     sizes = format_bytes(kept), format_bytes(sample)
     rows.append((name, f"{parameters:,}", *sizes, f"{by_rule:,}", f"{up_to:,}"))
-columns = ["network", "parameters", "stays", "a further sample", "rule in full", "fits up to"]
-pd.DataFrame(rows, columns=columns).set_index("network")
+columns = ["parameters", "· 12 bytes", "a further sample", "rule in full", "fits up to"]
+pd.DataFrame(rows, columns=["network", *columns]).set_index("network")
 
 # %% slide="skip" folded=true
 texts = on_six["GPT-2"]
@@ -270,8 +271,9 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # maps have a value for each token and each piece of a word: the scores, their log-probabilities, and a gradient of each.
 # They take more than all the layers before.
 #
-# The rule in full counts tensors alone; the last column also allows for gaps between them and for the scratch memory that
-# convolutions may want, so that the rule promises more images than surely fit. Take it as an upper bound.
+# The rule in full counts tensors and 512 MiB. The last column also allows for gaps and for the scratch memory that
+# convolutions may want. For AlexNet and VGG-16 that takes about a third of the rule's batch: what the rule promises need
+# not fit.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -285,8 +287,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # ```
 
 # %% [markdown] slide="notes"
-# Kernels can be loaded all at once, *eagerly*, or each when it is first used, *lazily* (since CUDA 11.7). Somebody tried
-# both with the same card and the same PyTorch:
+# Today kernels are loaded *lazily*, each when it is first used: PyTorch has asked for that since CUDA 11.7. Before, they
+# were loaded *eagerly*, all at once. Somebody tried both with the same card and the same PyTorch:
 
 # %% folded=true
 seen = pd.DataFrame(reports())[["name", "year", "loading", "mib"]]
@@ -295,13 +297,13 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# The reports that the course keeps, with their sources, go from about a hundred MiB to well over a thousand. For a known
-# card it assumes the largest context reported for its architecture, with whatever software, and never less than 512 MiB;
-# for a card given only by its size it assumes 512 MiB. So the RTX 3090 pays for an old report:
+# For a known card the course assumes the largest context reported for its architecture, lazy or eager, and never less
+# than 512 MiB; for a card given only by its size, 512 MiB. So the RTX 3090 pays for an old report:
 
 # %% folded=true
 mib = seen["context, MiB"]
-print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB")
+print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
+print(f"as the least the course takes {format_bytes(context().least)}, rounded down")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
     print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
 ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
@@ -315,9 +317,13 @@ print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" 
 print("and its context comes out of these")
 
 # %% [markdown] slide="notes"
-# As the last line says, a part of some cards is not available to programs at all. The course allows for that where a
-# source gives the number. Lesson 03 shows the allocator at work, and how often the verdicts *fits*, *tight* and *does not
-# fit* are wrong.
+# With kernels loaded lazily, expect more room on an RTX 3090 than the tables here say. And as the last line says, a part
+# of some cards is not available to programs at all; the course allows for that where a source gives the number.
+#
+# Now the verdicts, exactly. A step *fits* if its tensors, the gaps that PyTorch's allocator leaves and the scratch memory
+# of kernels find room beside the context that is assumed. It does *not fit* if its tensors and the least context are more
+# than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these verdicts are
+# wrong.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -325,10 +331,11 @@ print("and its context comes out of these")
 # **Which card do I need?**
 
 # %% [markdown] slide="notes"
-# The vertical line is the traced peak plus the smallest context anyone has reported. A card with a blue dot holds the step;
-# on an orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different batches: their
-# contexts differ, and tensors fall differently into what is left, so a card with a smaller context can even hold less
-# (lesson 03). Before each move, say which card drops out next.
+# The vertical line is the traced peak plus the least context. A card with a blue dot holds the step; on an orange one it
+# is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as their contexts differ.
+# Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40 or K80 (its pull
+# request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385). Before each move,
+# say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -345,13 +352,12 @@ hardware_explorer()
 #    12. VGG-16 at batch 80 grows by its second average alone, about a fourteenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
-# 3. *Tensor cores* multiply small matrices of short numbers at once. Those for bfloat16 came with the cards of 2020. The older ones of the catalogue have none, and the explorer
-#    leaves them out, whatever their memory.
+# 3. *Tensor cores* multiply small matrices of short numbers at once. Those for bfloat16 came with the cards of 2020. The
+#    older ones of the catalogue have none, and the explorer leaves them out, whatever their memory.
 #
 # </details>
 #
-# That was part one: a card must hold the parameters with what training keeps for them, the maps of the batch, and the
-# context. Here is a good place for a break.
+# That was part one. Here is a good place for a break.
 
 # %% [markdown] slide="slide"
 # ## Part two: without a card, or for little
@@ -517,15 +523,16 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in these two
 # networks: below the lowest layer that is trained, all maps go. Above it a map goes only where a dense layer, now
-# frozen, kept it for the gradient of its weights and nothing else needs it. (Other operators have rules of their own; a trace knows them.)
+# frozen, kept it for the gradient of its weights and nothing else needs it. (Other operators have rules of their own; a
+# trace knows them.)
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
 # image in every epoch.
 
 # %% [markdown] slide="notes"
-# So run it once, store what comes out, and train the head on these *cached features*. The cell says what the head then
-# needs, and how large the store is for ImageNet's images:
+# So run it once, store what comes out, and train the head on these *cached features*. What the head needs then,
+# and how large the store is for ImageNet's images:
 
 # %%
 with torch.device("meta"):
@@ -536,8 +543,8 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the very same features, and *data augmentation*, which crops or flips an image at random
-# each time, is out.
+# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out, unless
+# several versions are stored.
 
 # %% [markdown] slide="subslide"
 # **A trap: batch norm is not frozen by freezing its weights.** `requires_grad_(False)` stops gradients. It does not stop
@@ -623,29 +630,19 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved nearly half of the traced peak, less of the measured one, and the accuracies of the two seeds overlap with those from scratch: it
-# cost nothing that this run shows. The control, a head on random weights, falls far behind: it is the training of the
-# backbone that helps. (The measured peak includes the scratch memory of kernels, the trace does not.) Five digits are
-# much like five others; this run says nothing about tasks that differ more.
+# Freezing saved nearly half of the traced peak, less of the measured one. If it cost accuracy, then less than two seeds
+# differ. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. (The
+# measured peak includes the scratch memory of kernels, the trace does not.) Five digits are much like five others; this
+# run says nothing about tasks that differ more.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# Back to the question. What would you take for nothing, for 50 dollars, for 1,000?
-
-# %% [markdown] slide="notes"
-# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
-#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 50 dollars** you rent by the hour.
-# - **For 1,000** you rent for longer, or buy a used RTX 3090: people asked 500 to 1,000 dollars for one in 2026.
-#
-# The table has for each offer the largest batch that fits, the speed by the model of lesson 01, which was off by up to a
-# factor of two, and what the budget buys in one month: in float32, and in *mixed precision*, with 16-bit numbers where they
-# suffice (lesson 08). Lesson 07 cuts a batch into pieces, so only a 0 under *fits up to* rules a card out. A card of your
-# own goes on after the month; below we ask when it has paid.
+# Back to the question. What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
+# 30 days, 720 hours.
 
 # %% tags=["change"]
-# Change the network (a name of NETWORKS) or the precision. Which budget would you take?
+# Change the network (a name of NETWORKS). Which budget would you take?
 name, batch = "ResNet-50", 32
 
 
@@ -656,7 +653,7 @@ def as_it_runs(card):
 
 
 tables = {}
-for precision in ("float32", "float16"):
+for title, precision in (("float32", "float32"), ("mixed precision", "float16")):
     step, rows = traced(name, precision), []
     for offer in offers():
         time = predict_step(step.at(batch), as_it_runs(offer.device), precision)
@@ -665,47 +662,68 @@ for precision in ("float32", "float16"):
         fits = largest_batch(step, offer.device).fits
         card, hours = offer.device.name, round(offer.hours)
         rows.append((offer.budget, card, hours, fits, round(a_second), month))
-    named = ["budget", "card", "hours", "fits up to", "samples a second", "bought, million"]
-    tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget")
-pd.concat(tables, axis="index", names=["", "budget"])
+    offered = ["budget", "card", "hours"]
+    columns = [*offered, "fits up to", "samples a second", "million in all"]
+    tables[title] = pd.DataFrame(rows, columns=columns).set_index(offered)
+pd.concat(tables, axis="columns")
+
+# %% [markdown] slide="notes"
+# *Fits up to* is the largest batch; lesson 07 cuts a batch into pieces, so only a 0 rules a card out. The samples a second
+# come from the model of lesson 01, which was off by up to a factor of two; *in all* is in all the hours. *Mixed precision*
+# takes 16-bit numbers where they suffice (lesson 08).
+#
+# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
+#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
+# - **For 50 dollars** you rent by the hour. The rents are the lowest of one day (*Further* has others).
+# - **For 1,000** you rent a faster card, an A100, which takes 576 of them in a month; or you buy a used RTX 3090, which
+#   goes on after the month. People asked 500 to 1,000 dollars for one in 2026.
+#
+# The sources; then what a dollar of rent trains, and a measured speed beside the model's:
 
 # %% slide="skip" folded=true
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
+by_card = {title: table.groupby(level="card").first() for title, table in tables.items()}
+speeds = {title: table["samples a second"] for title, table in by_card.items()}
+for card in ("RTX 3090", "A100"):
+    million = 3600 * speeds["float32"][card] / rent_usd(card) / 1e6
+    print(f"a dollar of rent trains {million:.1f} million samples on an {card}, in float32")
 for row in HALVES:
-    if (row.network, row.device) == ("ResNet-50", "A100"):
+    if (row.network, row.device) == (name, "A100"):
+        modelled = " and ".join(f"{speed['A100']:,}" for speed in speeds.values())
         rates = f"{1e3 / row.full_ms:,.0f} and {1e3 / row.half_ms:,.0f}"
-        print(f"{row.source}, A100, ResNet-50, batch {row.batch}: {rates} a second")
+        print(f"A100, samples a second: {modelled} by the model, batch {batch};", end=" ")
+        print(f"{rates} measured, batch {row.batch} ({row.source})")
 
 # %% [markdown] slide="notes"
-# <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.8 and later no longer run on a P100, says
-# its issue 157517; those for CUDA 12.6 do. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up
-# in float32: it gains bytes there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by
-# default, on the tensor cores, at half the rate of float16. Dense layers it does not, so for a network of these the table
-# is too fast.</details>
+# <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
+# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes
+# there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default, on the tensor
+# cores, at half the rate of float16. Dense layers it does not, so for a network of these the table is too fast.</details>
 #
-# How long must a card run before owning it is cheaper? A rented card costs nothing while you do not use it; your own is
-# paid for either way. It also needs electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars.
+# When is owning cheaper? A rented card costs nothing while you do not use it. Your own is paid for either way, and needs
+# electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months does it run, day and night,
+# until renting would have cost more? At the lowest rent, and at twice that:
 
 # %% folded=true
 (used,) = USED
-rent, electricity = rent_usd(used.device), 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
-for price in (used.low_usd, used.high_usd):
-    hours, owned = price / rent, price / (rent - electricity)
-    print(f"{price:,} dollars buy a used {used.device}, or rent one for {hours:,.0f} hours.")
-    months = f"{hours / 720:.0f} months, {owned / 720:.0f} with electricity"
-    print(f"Running day and night, buying pays after {months}.")
+electricity = 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
+rents = [n * rent_usd(used.device) for n in (1, 2)]
+prices = used.low_usd, used.high_usd
+paid = [[f"{price / (rent - electricity) / 720:.0f}" for rent in rents] for price in prices]
+bought = [f"a used {used.device} for {price:,} dollars" for price in prices]
+pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for rent in rents])
 
 # %% [markdown] slide="subslide"
 # The decision:
 #
-# - **Nothing:** take the free card, save often, freeze what you can.
-# - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** for a month, rent the faster card; buy what will run for many months.
+# - **Nothing:** the free card (in mixed precision the T4); save often, freeze what you can.
+# - **50 dollars:** the free card until the code works, then rent for the long run.
+# - **1,000 dollars:** for a month, rent; buy what will run day and night for many months.
 
 # %% [markdown] slide="notes"
-# That holds at the cheapest rent that we found: at twice that, buying pays after half the time or less; and a card of
-# your own can be sold. The computer around it makes owning dearer. But nobody takes a card of your own away after 12 hours.
+# At these rents a faster card buys time, not cheaper samples. A card of your own can be sold: bought for 1,000 dollars
+# and sold for 500, it has cost 500. The computer around it makes owning dearer. But nobody takes it away after 12 hours.
 
 # %% [markdown] slide="slide"
 # ## What people believe

@@ -22,7 +22,7 @@ class Offer:
     """A card for a month.
 
     Attributes:
-        budget: what is spent, in words.
+        budget: what is spent, in words; less than the budget where the month ends before the money.
         device: the card.
         hours: it runs in a month of 30 days.
         source: who says so.
@@ -54,10 +54,9 @@ def offers() -> list[Offer]:
         cheapest = min((one for one in RENTALS if one.device == name), key=lambda one: one.usd_per_hour)
         hours = min(MONTH_DAYS * 24, dollars / cheapest.usd_per_hour)
         spent = hours * cheapest.usd_per_hour
-        budget = f"{dollars:,}" if spent == dollars else f"{spent:,.0f} of {dollars:,}"
         found.append(
             Offer(
-                f"{budget} dollars: rent at {cheapest.usd_per_hour:.2f}",
+                f"{spent:,.0f} dollars: rent at {cheapest.usd_per_hour:.2f}",
                 hardware.device(name),
                 hours,
                 f"{cheapest.source}, {cheapest.seen}",

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, by_cases, claim
 from course_utils import networks
 from course_utils.allocator import CachingAllocator
 from course_utils.machine import hardware
@@ -45,7 +45,7 @@ def _alexnet_layers() -> Finding:
     with torch.device("meta"):
         model = networks.alexnet()
     found = (_count(model, nn.Conv2d), _count(model, nn.Linear))
-    verdict = RIGHT if found == (5, 2) else WRONG
+    verdict = by_cases((found[0] == 5, found[1] == 2))
     return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "The classifier is a layer too.")
 
 
@@ -64,7 +64,7 @@ def _vgg_layers() -> Finding:
     with torch.device("meta"):
         model = networks.vgg16()
     found = (_count(model, nn.Conv2d), _count(model, nn.Linear))
-    verdict = RIGHT if found == (16, 3) else WRONG
+    verdict = by_cases((found[0] == 16, found[1] == 3))
     return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "16 counts both kinds together.")
 
 
@@ -73,15 +73,17 @@ def _vgg_against_resnet() -> Finding:
     tables = [traced(builder).at(2).by_layer() for builder in (networks.vgg16, networks.resnet101)]
     (vgg, vgg_flops), (resnet, resnet_flops) = [(t["parameters"].sum(), t["flops"].sum() / 2) for t in tables]
     steps = traced(networks.vgg16), traced(networks.resnet101)
-    maps, others = (format_bytes(step.at(129).peak_bytes - step.at(128).peak_bytes, 0) for step in steps)
-    verdict = MISLEADING if vgg > resnet and vgg_flops > resnet_flops else RIGHT
+    maps, others = (step.at(129).peak_bytes - step.at(128).peak_bytes for step in steps)
+    larger = vgg > resnet and vgg_flops > resnet_flops
+    verdict = RIGHT if not larger else MISLEADING if maps < others else WRONG
     return Finding(
         verdict,
         f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds an image, "
         f"ResNet-101 {resnet / 1e6:.1f} M and {resnet_flops / 2e9:.1f} G",
         "It has fewer layers, three times the parameters and twice the operations. Only its maps take fewer bytes: "
-        f"each further image adds {maps} to the peak, and {others} to that of ResNet-101.",
-        rule="misleading if it has more parameters and more arithmetic",
+        f"each further image adds {format_bytes(maps, 0)} to the peak, and {format_bytes(others, 0)} to that of "
+        "ResNet-101.",
+        rule="misleading if it has more parameters and more arithmetic, and an image more adds less to its peak",
     )
 
 
@@ -166,7 +168,7 @@ def _mostly_idle() -> Finding:
     touched = ledger.tape.event_traffic @ (1, ledger.batch)
     least = 1 - float((touched / ledger.total).max())
     return Finding(
-        RIGHT if min(idle, least) > 0.5 else PARTLY if max(idle, least) > 0.5 else WRONG,
+        by_cases(share > 0.5 for share in (idle, least)),
         f"VGG-16, batch 128, all memory taken for the whole step, as in 2016: {idle:.0%} idle when most is used. In "
         f"PyTorch, of what is alive at each moment: {least:.0%} at the least",
         "conv1_2 works on its input and two gradient maps. In PyTorch most other maps are not there yet, or are gone.",
@@ -182,7 +184,7 @@ def _workspace_freed() -> Finding:
     return Finding(
         PARTLY if held else RIGHT,
         f"after 1 GiB was freed, {format_bytes(held)} stay reserved",
-        "It goes back to PyTorch's pool, not to the card: the peak still counts it.",
+        "It goes back to PyTorch's pool: the step's other tensors can have it, other programs cannot.",
     )
 
 
@@ -262,10 +264,8 @@ def _at_least_12_gb() -> Finding:
 @claim(69, DATAGURU, "Images of 112² need 4 to 6 GB where 224² need 12.")
 def _smaller_pictures() -> Finding:
     large, small = (in_gb(traced(networks.vgg16, size).at(128).network_wide_bytes()) for size in (224, 112))
-    parts = [4 <= small <= 6, round(large) == 12]
-    verdict = RIGHT if all(parts) else PARTLY if any(parts) else WRONG
     return Finding(
-        verdict,
+        by_cases((4 <= small <= 6, round(large) == 12)),
         f"VGG-16, batch 128, every map kept: {large:.2f} GB and {small:.2f} GB",
         "A quarter of the maps, and all of the parameters. Workspace and the allocator's gaps come on top of both.",
     )
@@ -310,12 +310,13 @@ def epoch_peak(images: int, batch: int = 64) -> int:
 @claim(71, DATAGURU, "Fewer training images need less GPU memory.")
 def _data_set_size() -> Finding:
     whole, tenth, few = (epoch_peak(images) for images in (1280, 128, 16))
+    same = [abs(one / whole - 1) < 0.01 for one in (tenth, few)]
     return Finding(
-        MISLEADING if abs(tenth / whole - 1) < 0.01 else RIGHT,
+        WRONG if all(same) else MISLEADING if same[0] else RIGHT,
         f"an epoch on digits in batches of 64, measured: with 128 images {100 * tenth / whole:.0f} % of the "
         f"peak with 1,280; with 16, which are less than a batch, {100 * few / whole:.0f} %",
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
-        rule="misleading if a tenth of the images changes the peak by less than 1%",
+        rule="misleading if images of a step change the peak, and a tenth of all images changes it by less than 1%",
     )
 
 

@@ -616,9 +616,9 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze by itself adds m values a position. It pays by the layers that stay narrow after it: C − m less for each.
-# 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
-# 3. ResNet-50 spends the arithmetic that it saves on width, four times ResNet-34's, and keeps such maps.
+# 1. A squeeze adds m values a position; each layer that stays narrow after it saves C − m.
+# 2. Before a 3×3 it saves arithmetic if m < 0.9 · C.
+# 3. ResNet-50 spends the arithmetic saved on four times ResNet-34's width, and keeps such maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"

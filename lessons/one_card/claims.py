@@ -86,7 +86,7 @@ def _full_on_one_card() -> Finding:
     one, two = ({name: step(MODEL, name, batch=batch) for name in whole} for batch in (1, 2))
     fitting = [name for name, ledger in two.items() if fit(ledger, CARD_BYTES).state == FITS]
     least = [min(steps.values(), key=lambda ledger: ledger.peak_bytes) for steps in (one, two)]
-    whole_loss, in_pieces = least[1].peak_bytes, _without_logits(least[1])
+    whole_loss, in_pieces = least[1].peak_bytes, without_logits(least[1])
     between = in_pieces <= IN_24_GB * GIB <= whole_loss
     return Finding(
         RIGHT if fitting and between else PARTLY if fitting else WRONG,
@@ -102,7 +102,7 @@ def _full_on_one_card() -> Finding:
     )
 
 
-def _without_logits(ledger: Ledger) -> int:
+def without_logits(ledger: Ledger) -> int:
     """The peak if no tensor as large as the logits were made in the two passes."""
     tape, logits = ledger.tape, 2048 * ledger.batch * SHAPES[MODEL].vocabulary
     alive = ledger.total.copy()

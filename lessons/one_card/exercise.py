@@ -194,8 +194,8 @@ check("tokens_per_second")
 # **My number is the same for every batch.** Which bytes are read once for all sequences, and which for each?
 
 # %% [markdown] hint="tokens_per_second"
-# **It is right for small batches only.** There are two times. The longer one decides, and which one that is depends
-# on the batch.
+# **It is right for small batches only.** There are two times, and the longer one decides. With few sequences that is
+# the reading. With many?
 
 # %% graded="tokens_per_second"
 from lessons.one_card import graded

@@ -86,7 +86,7 @@ METHODS = {
     "8-bit AdamW": Method(optimizer="8-bit AdamW"),
     "state on the CPU": Method(optimizer="AdamW, state on the CPU"),
     "step in backward": Method(in_backward=True),
-    "both of these": Method(optimizer="AdamW, state on the CPU", in_backward=True),
+    "state on the CPU + step in backward": Method(optimizer="AdamW, state on the CPU", in_backward=True),
     "head alone": Method("head"),
     "LoRA": Method("lora"),
     "4-bit base and LoRA": Method("lora", "4 bits"),

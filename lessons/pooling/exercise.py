@@ -29,9 +29,8 @@ from lessons.shared.originals import pooled_late
 # A pool of `kernel` × `kernel` with this `stride`, without padding, reads `batch` × `channels` maps of `side` ×
 # `side`. `kind` is `"max"` or `"average"`; a value takes `value_bytes` bytes, 4 in float32 and 2 in float16.
 #
-# How many bytes does the pool add to what training keeps? Its input is kept anyway. Its
-# output, which the next layer keeps, counts. Windows may overlap, as
-# AlexNet's do (3 × 3, stride 2).
+# How many bytes does the pool add to what training keeps? Its input is kept anyway, by the ReLU before it. Its output,
+# which the next layer keeps, counts. Windows may overlap, as AlexNet's do (3 × 3, stride 2).
 
 
 # %% answer="pool_keeps"

@@ -17,15 +17,16 @@
 #
 # 1. follow a gradient through a max pool by hand;
 # 2. say to the byte what a pool keeps in PyTorch's eager mode, in any precision;
-# 3. write a pool that keeps less, and say what `torch.compile` does about it;
+# 3. write a pool that keeps less, and say what `torch.compile` plans to keep;
 # 4. say what pools save, and what their place in a network does to the peak.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
-# peak. No GPU is needed.
+# About 85 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the
+# backward pass, the peak. No GPU is needed.
 
 # %% slide="skip" folded=true
 import textwrap
 from collections import OrderedDict
+from itertools import accumulate, permutations
 from math import prod
 
 import pandas as pd
@@ -155,21 +156,8 @@ pd.DataFrame(
 # Nine of the thirteen are in the Inception blocks, 3 × 3 with stride 1. They shrink nothing: each produces as many
 # values as it reads, with an index for each.
 #
-# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps.)
-#
-# With normalisation the share is smaller, as that keeps maps too. Torchvision's GoogLeNet has a batch norm after each
-# convolution. The published one has two local response normalisations, after `pool1` and before `pool2`:
-
-# %%
-with_norms = 8 * by_pools / (12 * by_pools + 2 * 4 * by_convolutions + 4 * by_joins)
-print(f"by hand, with batch norms: {100 * with_norms:.0f} %")
-with torch.device("meta"):
-    normed = networks.googlenet()
-    normed.pool1 = nn.Sequential(normed.pool1, nn.LocalResponseNorm(5))
-    normed.pool2 = nn.Sequential(nn.LocalResponseNorm(5), normed.pool2)
-of_2014 = training_step(normed, (3, 224, 224), 1000, name="GoogLeNet").at(128)
-kept_2014 = of_2014.by_layer()["saved feature maps"].sum()
-print(f"traced, with response normalisations: {100 * index_bytes(of_2014) / kept_2014:.0f} %")
+# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps. With normalisation, which
+# keeps maps as well, the share is about a quarter: see *Further*, after the recap.)
 
 # %%
 guess_half = predict(
@@ -212,6 +200,12 @@ print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):
 #
 # A window of 2 × 2 has four positions. Two bits tell which; PyTorch spends 64. Here is a pool that spends as many as
 # you say.
+
+# %% [markdown] slide="notes"
+# A `torch.autograd.Function` is an operator whose two passes you write yourself. `forward` computes, and hands
+# `ctx.save_for_backward` what the backward pass will need, here the positions alone. `backward` gets the gradient of the
+# output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`). `if bits == 2` packs
+# four positions into a byte. The rest cuts maps into windows and puts them together again.
 
 
 # %% slide="skip"
@@ -267,21 +261,20 @@ position = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
 print(f"{position.untyped_storage().nbytes() * 8 / ours.numel():g} bits for each position")
 
 # %% [markdown] slide="notes"
-# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all 2 × 2:
+# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all
+# 2 × 2:
 
 # %% slide="subslide" folded=true
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
 
 
-def vgg16_with(pools, precision="float32"):
+def vgg16_with(pools):
     """VGG-16's traced step at batch 128, with other modules in the places of its pools."""
     with torch.device("meta"):
         model = networks.vgg16()
         for name, module in pools.items():
             setattr(model, name, module)
-    return training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16").at(
-        128
-    )
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
 ways = {
@@ -298,39 +291,45 @@ steps = {way: vgg16_with(modules) for way, modules in ways.items()}
 published = steps["PyTorch's max pool"]
 rows = {}
 for way, with_it in steps.items():
-    layers = with_it.by_layer().set_index("layer")
+    layers, moments = with_it.by_layer().set_index("layer"), with_it.timeline()
+    elsewhere = moments[~moments["layer"].isin(POOLS)]["total"].max()
     rows[way] = {
         "kept": format_bytes(layers["saved feature maps"].sum()),
+        "peak": format_bytes(with_it.peak_bytes),
+        "peak outside the pools": format_bytes(elsewhere),
         "parameters": f"{layers['parameters'].sum():,}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Our pool
-# shows how little need be kept. It is not fast: it copies every map into windows. A strided convolution keeps no index
-# either; it pays in parameters and arithmetic, and is another network.
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does not
+# fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and writes
+# the gradient twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps
+# no index either; it pays in parameters and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
-# ## What `torch.compile` keeps
+# ## What `torch.compile` plans to keep
 #
 # So far everything ran as written, in *eager* mode. `torch.compile` looks at both passes together before it decides
 # what to keep. Does it find the two bits?
 
 # %% [markdown] slide="notes"
-# We run it up to the point where it has decided what to keep: operators are rewritten as "inductor", its usual backend,
-# rewrites them, and a *planner* chooses what to save. Only the kernels are not written, so no C++ compiler is needed.
-# (On a small network we held the plan against what inductor then keeps: the same maps, but for copies in other
-# layouts.) First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
+# `torch.compile` works in two stages: it decides what the forward pass will keep for the backward pass, and then it writes
+# kernels. We stop after the first, so no C++ compiler is needed: `PLANNED` is PyTorch's own backend for that, and what
+# follows is the *plan*. (On one small network we held the plan against what is kept once the kernels are written: the
+# same maps, but for copies in other layouts.)
+#
+# First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
 
 # %%
 convolution = nn.Conv2d(8, 8, 3, padding=1)
 pair = nn.Sequential(convolution, nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1))
 example = torch.empty(1, 8, 4, 4)
-for name, backend in {"eager": None, "compiled": PLANNED}.items():
+for name, backend in {"eager": None, "plan": PLANNED}.items():
     print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
 
 # %% [markdown] slide="notes"
-# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled,
+# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. By the plan,
 #
 # 1. a position takes 8 bits: not two, but no longer 64 (in windows up to 5 × 5; in larger ones it stays at 64);
 # 2. of the ReLU's output one byte a value is kept: was it positive? The ReLU's backward pass needs no more than that;
@@ -362,24 +361,24 @@ shrinking = {
     "outputs of ReLUs before max pools": (4 * before_pools, "1/4"),
     "outputs of ReLUs at the ends of branches": (4 * before_joins, "1/4"),
 }
-columns = ["eager", "compiled"]
+columns = ["eager", "plan"]
 table = pd.DataFrame.from_dict(shrinking, orient="index", columns=columns)
 table["eager"] = table["eager"].map(format_bytes)
 table.loc["all that training keeps"] = [format_bytes(kept.sum()), "?"]
 table.rename_axis("GoogLeNet, batch 128")
 
 # %%
-guess_compiled = predict("Compiled, how much does training keep in all?", unit="GiB")
-guess_compiled
+guess_plan = predict("By the plan, how much does training keep in all?", unit="GiB")
+guess_plan
 
 # %% slide="skip"
 images = torch.empty(128, 3, 224, 224, device="meta")
-eager, compiled = kept_by_type(google, images), kept_by_type(google, images, PLANNED)
+eager, planned = kept_by_type(google, images), kept_by_type(google, images, PLANNED)
 
 # %% slide="subslide" folded=true
 reveal(
-    guess_compiled,
-    {"compiled": compiled.sum() / GIB},
+    guess_plan,
+    {"plan": planned.sum() / GIB},
     thoughts=[
         (
             (kept.sum() - positions) / GIB,
@@ -395,8 +394,8 @@ reveal(
 
 # %% [markdown] slide="notes"
 # That is the third point. `pool3` and `pool4` read concatenations that no other layer reads, and a concatenation does
-# not need its result in the backward pass. So eager mode keeps these two for the pools alone. With them the sum is
-# closed:
+# not need its result in the backward pass. So eager mode keeps these two for the pools alone. With them, and
+# 0.4 MiB of dropout's mask, the sum is closed:
 
 # %% slide="subslide" folded=true
 joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
@@ -408,27 +407,28 @@ falls = {
     "what pool3 and pool4 read": kept[joined].sum(),
     "dropout's mask, a byte a value": mask,
 }
-fall = eager.sum() - compiled.sum()
+fall = eager.sum() - planned.sum()
 waterfall(
     ("eager", eager.sum() / MIB),
     {what: size / MIB for what, size in falls.items()},
-    "compiled, by this sum",
+    "plan, by this sum",
     "MiB",
-    title=f"Compiled, GoogLeNet keeps {fall / MIB:,.0f} MiB less; positions are "
+    title=f"By the plan GoogLeNet keeps {fall / MIB:,.0f} MiB less; positions are "
     f"{100 * positions / fall:.0f} % of that",
 )
 
 # %%
 left = eager.sum() - sum(falls.values())
-print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} MiB")
+print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f} MiB")
 
 # %% [markdown]
 # By its plan, a compiled GoogLeNet keeps less than half, and every byte of the difference is accounted for. (Dropout's is
-# ours: without a card, eager mode keeps its mask in float32; on a card it keeps a byte a value, too.)
+# ours: without a card, eager mode keeps its mask in float32, on a card a byte a value.) What the plan does to the peak is
+# not computed here.
 
 # %% [markdown] slide="notes"
-# Is it the max pools that make it possible? Take them away: average pools have no positions to shrink. We try them in
-# VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
+# Is it the max pools that let the plan keep less? Take them away: average pools have no positions to shrink. We try them
+# in VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
 
 
 # %% slide="skip"
@@ -452,14 +452,14 @@ for kind, make in {
             setattr(model, name, make())
     rows[kind] = {
         way: format_bytes(kept_by_type(model, images, backend).sum())
-        for way, backend in {"eager": None, "compiled": PLANNED}.items()
+        for way, backend in {"eager": None, "plan": PLANNED}.items()
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 
 # %% [markdown] slide="notes"
-# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more than with max pools: PyTorch's average pool holds on to its
-# input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what it takes is
-# not a max pool, but a pool that does not need its input. Beside the last row, compiled max pools keep only their
+# In eager mode VGG-16 keeps less with average pools. By the plan it keeps more than with max pools: PyTorch's average pool
+# holds on to its input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what
+# it takes is not a max pool, but a pool that does not need its input. Beside the last row, max pools keep only their
 # positions on top: 5.19 GiB against 5.01.
 #
 # So the bytes counted before this section are those of eager mode. What a compiler keeps may change with its next
@@ -469,8 +469,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # Change the network. Where there is a C++ compiler, try the backend "inductor" too.
 network, backend = networks.small_cnn(), PLANNED
 pictures = torch.randn(64, 3, 32, 32)
-print("eager:   ", kept_by_type(network, pictures).to_dict())
-print("compiled:", kept_by_type(network, pictures, backend).to_dict())
+print("eager:", kept_by_type(network, pictures).to_dict())
+print(f"{backend}:", kept_by_type(network, pictures, backend).to_dict())
 
 # %% [markdown] slide="slide"
 # ## What a pool saves, and where
@@ -490,13 +490,17 @@ guess_none
 
 
 # %% slide="skip" folded=true
+# How many convolutions come before each pool.
+AFTER = list(accumulate(count for count, _ in networks.VGG_GROUPS))
+
+
 def receptive_field(pools):
-    """Side of the part of an image that a value after the last convolution depends on."""
+    """Side of what a value after the last convolution depends on; `pools` are like AFTER."""
     layers = []
-    for (count, _), pool in zip(networks.VGG_GROUPS, pools, strict=True):
-        layers += [nn.Conv2d(1, 1, 3, padding=1, bias=False) for _ in range(count)]
-        layers += [nn.AvgPool2d(2)] if pool else []
-    network = nn.Sequential(*layers[: -1 if pools[-1] else None]).double()
+    for number in range(1, AFTER[-1] + 1):
+        layers.append(nn.Conv2d(1, 1, 3, padding=1, bias=False))
+        layers += pools.count(number) * [nn.AvgPool2d(2)] if number < AFTER[-1] else []
+    network = nn.Sequential(*layers).double()
     for layer in network:
         if isinstance(layer, nn.Conv2d):
             nn.init.ones_(layer.weight)
@@ -544,9 +548,10 @@ without = {
 rows = {}
 for name, gone in without.items():
     each = bare(gone)
+    left = [after for pool, after in zip(POOLS, AFTER, strict=True) if pool not in gone]
     rows[name] = {
         "peak at batch 128": format_bytes(each.peak_bytes),
-        "receptive field": f"{receptive_field([pool not in gone for pool in POOLS])} pixels",
+        "receptive field": f"{receptive_field(left)} pixels",
         "GFLOP forward, one image": f"{each.by_layer()['flops'].sum() / 128e9:.0f}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16")
@@ -556,12 +561,12 @@ pd.DataFrame(rows).T.rename_axis("VGG-16")
 # nearly fifty times the arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
 
 # %% [markdown] slide="slide"
-# Losing `pool1` costs far more than losing `pool4`. Does it matter where a pool stands? `pool1` comes
-# after two convolutions. Move it.
+# Losing `pool1` costs far more than losing `pool4`. Does it matter where the first pool stands? It comes after two
+# convolutions. Here it comes after one to four.
 
 
 # %% folded=true
-def vgg16_moved(convolutions, pool):
+def vgg16_moved(convolutions):
     """VGG-16 at batch 128 with its first pool after so many convolutions."""
     with torch.device("meta"):
         layers, seen = OrderedDict(), 0
@@ -570,24 +575,25 @@ def vgg16_moved(convolutions, pool):
                 layers[name] = layer
             seen += isinstance(layer, nn.Conv2d)
             if isinstance(layer, nn.ReLU) and seen == convolutions and "pool1" not in layers:
-                layers["pool1"] = pool
+                layers["pool1"] = nn.MaxPool2d(2)
     return training_step(nn.Sequential(layers), (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
 rows = {}
 for number in (1, 2, 3, 4):
-    most, mean = (vgg16_moved(number, pool) for pool in (nn.MaxPool2d(2), nn.AvgPool2d(2)))
+    moved = vgg16_moved(number)
     rows[number] = {
-        "peak, max pool": format_bytes(most.peak_bytes),
-        "it is in": f"the {most.peak_phase} pass, at {most.peak_layer}",
-        "peak, average pool": format_bytes(mean.peak_bytes),
+        "peak at batch 128": format_bytes(moved.peak_bytes),
+        "it is in": f"the {moved.peak_phase} pass, at {moved.peak_layer}",
+        "receptive field": f"{receptive_field([number, *AFTER[1:]])} pixels",
+        "GFLOP forward, one image": f"{moved.by_layer()['flops'].sum() / 128e9:.0f}",
     }
 pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 
 # %% [markdown] slide="notes"
-# A later first pool raises the peak. Why are max and average alike from 3 on? After 3 or 4 convolutions the peak is in
-# the backward pass at the ReLU right before the pool. The pool's backward pass is over by then, and its index is gone:
-# the law of lesson 04.
+# The earlier the first pool, the lower the peak, and the fewer operations. The parameters stay, and the receptive field
+# hardly changes. It is another network all the same: with the pool in front of it `conv1_2` reads a quarter of the values. Whether
+# that network learns as well is not computed here.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -595,7 +601,8 @@ pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 # One question: **what should replace a pool?**
 
 # %% [markdown] slide="notes"
-# Before each move, say what happens to the maps and to the indices. All of it is eager.
+# Before each move, say what happens to the maps and to the indices. All of it is eager, and only bytes are compared:
+# whether a network learns as well with another pool is another question.
 
 # %% tags=["nbval-ignore-output"]
 pool_explorer("VGG-16", "pool1")
@@ -614,29 +621,76 @@ pool_explorer("VGG-16", "pool1")
 #
 # </details>
 
-# %% [markdown] slide="skip"
-# One thing more: the order within one place matters too, if there is a batch norm. It keeps its *input*.
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
+# 2. Two bits would do. `torch.compile` plans 8, and a byte a value where only a ReLU needs its output.
+# 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
 
-# %% slide="skip" tags=["change"]
-# Change the order of the three and run: which orders keep least, and what do they share?
-# (Next to each other, ReLU and max pool may change places: the six orders are four networks.)
-norm, relu, pool = nn.BatchNorm2d(64, device="meta"), nn.ReLU(), nn.MaxPool2d(2)
-order = [norm, relu, pool]
+# %% [markdown] slide="notes"
+# Maps are smaller from the pool on, up to the first layer whose output size is fixed, such as an adaptive average. In
+# half precision the 12 bytes are 10; two bits are enough for windows of 2 × 2, the planned 8 for windows up to 5 × 5. A
+# pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor. Pools own no weight; in our
+# GoogLeNet their positions are a third of all that training keeps.
+#
+# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
+# 06` gives your marks.
+
+# %% [markdown] slide="skip"
+# ## Further: normalisation
+#
+# **The share of the positions** is smaller with normalisation. Torchvision's GoogLeNet has a batch norm after each
+# convolution. The published one has two local response normalisations, after `pool1` and before `pool2`. Ours with
+# either:
+
+# %% slide="skip" folded=true
 with torch.device("meta"):
-    model = networks.vgg16()
-    model.relu1_2, model.pool1 = nn.Sequential(*order), nn.Identity()
-ordered = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
-saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
-print(f"{format_bytes(saved[1])} kept, {format_bytes(saved[1] - saved[0])} for the norm")
+    batch, response = networks.googlenet(), networks.googlenet()
+    for name in convolutions:
+        part = batch.get_submodule(name)
+        batch.set_submodule(name, nn.Sequential(part, nn.BatchNorm2d(part.out_channels)))
+    response.pool1 = nn.Sequential(response.pool1, nn.LocalResponseNorm(5))
+    response.pool2 = nn.Sequential(nn.LocalResponseNorm(5), response.pool2)
+ways = {
+    "57 batch norms": (batch, by_convolutions),
+    "2 response normalisations": (response, produced["pool1"] + kept["relu2"] // 4),
+}
+rows = {}
+for name, (model, read) in ways.items():
+    normed = training_step(model, (3, 224, 224), 1000, name="GoogLeNet").at(128)
+    in_all = normed.by_layer()["saved feature maps"].sum()
+    rows[name] = {
+        "values read, one image": f"{read // 128:,}",
+        "kept for them": format_bytes(in_all - kept.sum()),
+        "bytes a value": f"{(in_all - kept.sum()) / read:.1f}",
+        "share of the positions": f"{100 * index_bytes(normed) / in_all:.0f} %",
+    }
+pd.DataFrame(rows).T.rename_axis("GoogLeNet, batch 128")
 
 # %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
+# A batch norm keeps one map, its input. A response normalisation is several operators in eager mode. They keep the squares
+# of the input (padded by four channels), the base of a power, and the power; its output is a fourth map. So two of them
+# weigh about as much as 57 batch norms, which read four times as many values.
 #
-# Pool before norm: 9.04 GiB, three orders. Norm before pool: 10.19 GiB, three orders. In each the norm adds one map to
-# what is kept, and after the pool that map is a quarter as large. It is the norm's input; or, right after a ReLU, which
-# keeps this input anyway, the norm's output.
+# **The order of norm, ReLU and pool** matters too. VGG-16 with one batch norm at `pool1`, in all six orders:
+
+# %% slide="skip" folded=true
+rows = {}
+for order in permutations(("norm", "ReLU", "pool")):
+    norm = nn.BatchNorm2d(64, device="meta")
+    parts = {"norm": norm, "ReLU": nn.ReLU(), "pool": nn.MaxPool2d(2)}
+    three = nn.Sequential(*(parts[name] for name in order))
+    ordered = vgg16_with({"relu1_2": three, "pool1": nn.Identity()})
+    saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
+    rows[", ".join(order)] = {"kept for the norm": format_bytes(saved[1] - saved[0])}
+pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
+
+# %% [markdown] slide="skip"
+# Each time the norm adds one map, a quarter as large where the pool comes before it. (Next to each other, ReLU and max
+# pool may change places: the six orders are four networks.)
 #
-# </details>
+# **On a GPU**, VGG-16's step beside its trace:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
@@ -645,18 +699,5 @@ rows = beside_trace(gpu, "VGG-16")
 rows += beside_trace(gpu, "VGG-16", "float16")
 pd.DataFrame(rows) if rows else None
 
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. Compiled, a position takes 8 bits, and a ReLU's output a byte a value if no other layer needs it.
-# 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
-
-# %% [markdown] slide="notes"
-# Maps are smaller from the pool on, up to the first layer whose output size is fixed, such as an adaptive average. In
-# half precision the 12 bytes are 10; the 8 bits are for windows up to 5 × 5. A pool's input is kept as well, which adds
-# nothing where a ReLU keeps the same tensor. Pools own no weight; in our GoogLeNet their positions are a third of all
-# that training keeps, and with the response normalisations of 2014 still about a quarter.
-#
-# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
-# 06` gives your marks.
+# %% [markdown] slide="skip"
+# The exercise is [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}.

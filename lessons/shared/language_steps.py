@@ -25,7 +25,10 @@ KEPT = Path(__file__).with_suffix(".xz")  # `python -m lessons.transformers.keep
 _kept = KeptSteps(KEPT)
 # Weights, gradients and maps in bfloat16; float32 weights under autocast; everything in float32.
 FORMATS = ("bfloat16", "mixed", "float32")
-LOST = "Without a float32 copy of the weights, or rounding at random, bfloat16 loses most small updates (lesson 08)."
+LOST = (
+    "Without a float32 copy of the weights, or rounding at random, bfloat16 loses updates smaller than half the "
+    "distance to its next value (lesson 08)."
+)
 
 
 @lru_cache(maxsize=128)

@@ -65,8 +65,7 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 # 64 inputs, 100 hidden units, 10 outputs. Would an RTX 4090 train this network faster than the machine in front of you?
 
 # %% [markdown] slide="notes"
-# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32. The card is a large
-# one.
+# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32.
 
 # %%
 guess = predict(
@@ -94,7 +93,7 @@ machine(
 )
 
 # %% [markdown] slide="notes"
-# Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale. What a maker sells as a "CUDA core" is a *lane*: it does one
+# Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale. What a maker sells as a "CUDA core" is a *lane*: it can do one
 # multiply-add in each clock cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
@@ -121,16 +120,12 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
 # matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread and on all, the best counts: other programs make
-# runs slower. Trust a row less where the middle run was much slower than the best: the machine may be busy.
+# runs slower. Where the middle run was much slower, the machine may be busy: trust that row less.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here(seconds=1)
 mine = measured_here.device
 measured_here.table()
-
-# %% tags=["nbval-ignore-output"] slide="skip" folded=true
-used = "one thread" if measured_here.threads == 1 else f"{measured_here.threads} threads"
-print(f"The product was fastest on {used}.")
 
 # %% [markdown] slide="subslide"
 # > time = launch + max(operations / arithmetic rate, bytes / bandwidth)
@@ -142,14 +137,14 @@ print(f"The product was fastest on {used}.")
 # multiply-add: 2 · 32 · 64 · 100 = 409,600 operations. It reads 32 · 64 inputs and 64 · 100 weights and writes 32 · 100
 # outputs, four bytes each: 46,592 bytes.
 #
-# For the RTX 4090 take two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch. This
-# machine's two rates are what its large *kernels*, the programs that do an operator's work, reached a moment ago. We have
-# timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
+# For the RTX 4090 take two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch; 5 to 15
+# are reported (indepth.dev). This machine's two rates are what its large *kernels*, the programs that do an operator's
+# work, reached a moment ago. We have timed no RTX 4090: every time of that card in this lesson is computed with these
+# numbers.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached two thirds of the
-# arithmetic on one card of 2015. Three quarters of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. A
-# launch on a GPU is reported at 5 to 15 µs (indepth.dev). We assume that both launches include the framework's own work
-# for one operator.</details>
+# arithmetic on one card of 2015. Three quarters of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
+# assume that both launches include the framework's own work for one operator.</details>
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change the batch: from about which does the RTX 4090 work for longer than a launch takes?
@@ -173,8 +168,8 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown] slide="notes"
 # The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may
-# be faster than its row, and the card may need a larger batch. And a small product may not reach the rate of a large
-# one. The roofline below shows which it was here.
+# be faster than its row, and the card may need a larger batch. A small product may not reach the rate of a large one, so
+# this machine may also be slower. The roofline below has this layer as it was measured here.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -196,22 +191,21 @@ print(f"2 inputs, 2 units, batch 2:      {format_seconds(idle)}")
 print(f"launches: {(launched > 0).sum()} here, {digits.launches} on the card")
 
 # %% tags=["nbval-ignore-output"] folded=true
+arithmetic = card.reached_flops_per_s() / mine.reached_flops_per_s()
+bandwidth = card.reached_bytes_per_s() / mine.reached_bytes_per_s()
+ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 there = digits.there(32)
+most, least = (whole / one.there(32) for one in ends)
 reveal(
     guess,
-    {"this machine against the model": whole / there},
+    {"launches of 5 µs": most, "of 10 µs": whole / there, "of 15 µs": least},
     thoughts=[
-        (
-            card.reached_flops_per_s() / mine.reached_flops_per_s(),
-            "Those are the arithmetic rates. This step hardly computes.",
-        ),
-        (
-            card.reached_bytes_per_s() / mine.reached_bytes_per_s(),
-            "Those are the bandwidths. There is hardly anything to read here.",
-        ),
+        (arithmetic, "Those are the arithmetic rates. This step hardly computes."),
+        (bandwidth, "Those are the bandwidths. There is hardly anything to read here."),
         (20, "A rule of thumb for large networks. This one is over before the card is busy."),
         (5, "A little for a little network? There is hardly any work for the card to save."),
     ],
+    against="of 10 µs",
 )
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
@@ -241,31 +235,66 @@ charges(
 #
 # What the card is good at, arithmetic and bandwidth, hardly counts here. Such a step is called *bound by overhead*.
 #
-# The model cannot say how long the card really works. It ignores that a card with few threads does not reach these
-# rates, and that each kernel has a shortest time of its own. That does not matter as long as each kernel ends before the
-# host has issued the next, 10 µs or more later.
+# The model ignores that a card with few threads does not reach these rates, and that each kernel has a shortest time of
+# its own. That does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. What
+# matters is the price of a launch, which may decide who wins. Even so, the answer is far from what the rates promise:
+
+# %% tags=["nbval-ignore-output"] slide="skip" folded=true
+who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
+print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {who}")
+print(f"the rates alone: {bandwidth:,.0f} times (bandwidth), {arithmetic:,.0f} (arithmetic)")
+
+# %% [markdown] slide="slide"
+# ## Launch less
+#
+# What helps against overhead? Fewer calls. Take 256 samples through a layer one by one, or all at once: the same numbers
+# up to rounding, the same operations, 1 call in place of 256. A call is a launch and the Python around it.
+
+# %% tags=["nbval-ignore-output"] folded=true
+layer, samples = nn.Linear(64, 100), torch.randn(256, 64)
+empty, nothing = nn.Linear(2, 2), torch.randn(256, 2)
+with torch.no_grad():
+    one_by_one = best_of(lambda: [layer(x) for x in samples], 0.2).seconds
+    calls = best_of(lambda: [empty(x) for x in nothing], 0.2).seconds
+    at_once = best_of(lambda: layer(samples), 0.2).seconds
+
+side_by_side(
+    {
+        "256 calls": round(1e6 * one_by_one),
+        "256 calls, 2 → 2": round(1e6 * calls),
+        "1 call": round(1e6 * at_once, 1),
+    },
+    unit="µs",
+    title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times as fast at once",
+)
+
+# %% [markdown] slide="notes"
+# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. On a
+# card each call would take the same Python and a card's launch. Where the code cannot be written without many small
+# operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once; both are in
+# PyTorch's documentation.
+#
+# Here is a good place for a break. Next: the batch that makes up for overhead.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work and no more launches. Where the CPU has less overhead, the card gains on this head start
-# with every sample:
+# A larger batch is more work, not more launches. Where the CPU has less overhead, each sample shortens that head start:
 #
 # > crossover = head start / gain for a sample
 
 # %%
 guess_batch = predict(
-    "The same network. From about which batch on is a training step faster on the RTX 4090? "
-    "(The bars above allow an estimate.)",
-    unit="samples",
+    "The same network. How many samples must a batch have for the RTX 4090 to win? "
+    "(The bars of launches, Python and work allow an estimate.)",
+    unit="in a batch",
 )
 guess_batch
 
 # %% tags=["nbval-ignore-output"] folded=true
-ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 low, meets, high = (one.crossover() or 2**17 for one in (ends[0], digits, ends[1]))
 thoughts = [
-    (32, "A usual batch. The bars above say who is ahead there."),
+    (32, "A usual batch. The bars of the bet say who is ahead there."),
     (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
 ]
 head, gain = there - idle, (whole - idle) / 32  # the bars
@@ -273,8 +302,8 @@ if head > 0 and gain > 0:
     said = "The estimate from the bars. The measured line bends, so it crosses elsewhere."
     thoughts.append((head / gain, said))
 if meets > 1:
-    said = "From the first sample on? There the card's overhead exceeds this machine's step."
-    thoughts.append((1, said))
+    said = "From the first sample on? There the card's overhead exceeds this machine's step"
+    thoughts.append((1, f"{said}{', unless a launch costs 5 µs' if low == 1 else ''}."))
 launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
@@ -301,12 +330,13 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The formula by hand, from the bars: the card's whole bar less this machine's launches and Python is the head start, and
-# this machine's work divided by 32 is the gain. That takes every sample to cost the same. The measured line bends, so the
-# two crossovers differ:
+# By hand, from the bars at batch 32: the head start is the card's whole bar less this machine's launches and Python; the
+# gain is this machine's work divided by 32. That charges all work to the samples, although some comes once a step, such
+# as the update of the weights, and it charges every sample alike. In our runs it was good to a factor of two:
 
 # %% tags=["nbval-ignore-output"] folded=true
-print(f"gain for a sample  {format_seconds(gain)}")
+beyond = (digits.measured[128] - whole) / 96
+print(f"gain for a sample  {format_seconds(gain)}; from 32 to 128, {format_seconds(beyond)}")
 if head > 0 and gain > 0:
     print(f"head start         {format_seconds(head)}")
     print(f"crossover          {head / gain:.0f} by hand, {meets} on the measured line")
@@ -314,8 +344,8 @@ else:
     print("the bars show no head start, or no gain: nothing to divide")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** It is one difference divided by another. A launch may cost 5 µs or 15, and the reveal above shows
-# how far that alone moves the crossover. A copy of each batch is two more calls of 10 µs:
+# **How sure is that?** The reveal above shows how far the price of a launch moves the crossover. A copy of each batch is
+# two more calls of 10 µs:
 
 # %% tags=["nbval-ignore-output"] folded=true
 print(f"data on the card: the card wins from about {meets:,}")
@@ -352,7 +382,7 @@ plane(
 
 # %% [markdown] slide="notes"
 # The shape is the model's: a flat line and a rising one. The numbers are those of another network, another library and
-# other chips. The next cell measures a network of your choice here and sets it against the RTX 4090's model.
+# other chips. Next, a network of your choice, measured here against the RTX 4090's model.
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
@@ -361,12 +391,39 @@ print("the card wins from batch", rough(other.crossover()))
 print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="slide"
-# ## What a clock shows
+# ## Explore
 #
-# On a GPU, its data already there, you time a step with `time.perf_counter()`: first at batch 32, then with a million rows.
+# One question: **who wins?**
 
 # %% [markdown] slide="notes"
-# A million rows in one batch are 31,250 times the work of 32.
+# Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
+# sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
+# It opens with each batch copied over the link, the dashed line above: compare its crossover with the one over PCIe. What
+# is left of a difference comes from the model's line in place of the measured one.
+
+# %% tags=["nbval-ignore-output"]
+who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
+
+# %% [markdown] slide="notes"
+# Try three things, with the Xeons for a CPU. Over PCIe 2.0, find a network that the GPU wins with the data on the card,
+# and at no batch over the link. With 784 inputs, batch 1 and the data on the card: how many units until the GPU wins?
+# Change the card from the RTX 4090 to a B200: how far does the crossover of 64 inputs and 100 units move?
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 32,000 operations, two for each of the
+#    7,840 weights forward and two backward, and the CPU does those in less time than the link takes.
+# 2. A little more than 300. At 300 the explorer says *a tie*; at the next stop, 1,000, the GPU is well ahead.
+# 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## What a clock shows
+#
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first 32 rows, then a million, 31,250 times
+# the work.
 
 # %%
 guess_clock = predict(
@@ -398,8 +455,8 @@ reveal(
 
 # %% [markdown] slide="skip"
 # The host puts operators into a queue, and the card works through the queue. The host does not wait for a result:
-# launches are *asynchronous*. The clock timed the queueing, and in this model the host issues as many operators for a
-# million rows as for 32.
+# launches are *asynchronous* (PyTorch's documentation, *CUDA semantics*). The clock timed the queueing, and in this
+# model the host issues as many operators for a million rows as for 32.
 #
 # And why not 31,250 times as long, once you wait? At batch 32 the step was launches and Python; the card had next to
 # nothing to do. A step takes about as long as the slower of the two, the host or the card. The figure draws both steps,
@@ -428,14 +485,17 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# Repeat it, and take the median. `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card. A loop
-# that prints its loss in each step empties the queue in each step. So does a copy to the card, `x.to("cuda")`, unless the
-# batch lies in *pinned* memory and you say `non_blocking=True` (lesson 09).
+# Repeat it, and take the median. `torch.utils.benchmark.Timer` does all this (`blocked_autorange`), and `torch.profiler`
+# shows the two lanes of the figure above for a real step.
+#
+# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card, and empty
+# the queue each time. So does a copy to the card, `x.to("cuda")`, unless the batch lies in *pinned* memory and you say
+# `non_blocking=True` (lesson 09).
 
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Beyond ten thousand samples arithmetic or bandwidth decides, not launches.
+# In long kernels arithmetic or bandwidth decides, not launches. Which?
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
@@ -445,9 +505,10 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# (Ten thousand: in this model, about where a kernel takes longer than its launch.) Memory or arithmetic: which limits it?
-# A chip's balance is called its *ridge*. Left of it an operator waits for memory,
-# right of it for arithmetic. A larger batch reads the same weights for more samples, so its intensity rises. Far enough?
+# Long: longer than the host needs for the next one, here at batches of tens of thousands.
+#
+# A chip's balance is called its *ridge*. Left of it an operator waits for memory, right of it for arithmetic. A larger
+# batch reads the same weights for more samples, so its intensity rises. Far enough?
 
 # %%
 guess_intensity = predict(
@@ -480,8 +541,8 @@ reveal(
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
 # 12,800 operations, whatever the batch. So in this model the layer lies left of the card's ridge at every batch: launch
-# apart, memory decides. Here are both roofs. Rings are this layer as it was measured on this machine; dots, with their
-# batch, as the model has it on the card, launch included. A ring and the dot above or below it are one batch:
+# apart, memory decides. Here are both roofs. Rings are this layer as measured on this machine; dots, with their batch, as
+# the model has it on the card, launch included. Ring and dot of one batch stand one above the other, or coincide:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
@@ -517,8 +578,7 @@ plane(
 # would make a dot faster? Far below the roof, fewer launches; on the slope, more operations with each byte; on the flat
 # part, fewer operations or cheaper ones (lesson 08).
 #
-# Why a ring lies below its roof the figure does not say. A ring can lie above it, too: data in a cache come faster than
-# from the memory that the roof was measured on.
+# Why a ring lies below its roof the figure does not say. Data in a cache may lift one above it.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers on many samples, and convolutions, which use each weight at every place of a map.
@@ -549,63 +609,6 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # Width alone does nothing: with one row, each weight that is read is used once, in a wide layer as in fc6. It takes width
 # and rows.
-
-# %% [markdown] slide="slide"
-# ## Launch less
-#
-# Take 256 samples through a layer one by one, or all at once: the same numbers up to rounding, the same operations, 1 call
-# in place of 256. A call is a launch and the Python around it.
-
-# %% tags=["nbval-ignore-output"] folded=true
-layer, samples = nn.Linear(64, 100), torch.randn(256, 64)
-empty, nothing = nn.Linear(2, 2), torch.randn(256, 2)
-with torch.no_grad():
-    one_by_one = best_of(lambda: [layer(x) for x in samples], 0.2).seconds
-    calls = best_of(lambda: [empty(x) for x in nothing], 0.2).seconds
-    at_once = best_of(lambda: layer(samples), 0.2).seconds
-
-side_by_side(
-    {
-        "256 calls": round(1e6 * one_by_one),
-        "256 calls, 2 → 2": round(1e6 * calls),
-        "1 call": round(1e6 * at_once, 1),
-    },
-    unit="µs",
-    title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times as fast at once",
-)
-
-# %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. On a
-# card each call would take the same Python and a card's launch. Where the code cannot be written without many small operators, `torch.compile` fuses several
-# into one kernel, and CUDA graphs issue a whole step at once; both are in PyTorch's documentation.
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# One question: **who wins?**
-
-# %% [markdown] slide="notes"
-# Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
-# It opens with each batch copied over the link, as the dashed line above.
-
-# %% tags=["nbval-ignore-output"]
-who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
-
-# %% [markdown] slide="notes"
-# Try three things, with the Xeons for a CPU. Over PCIe 2.0, find a network that the GPU wins with the data on the card,
-# and at no batch over the link. With 784 inputs, batch 1 and the data on the card: how many units until the GPU wins?
-# Change the card from the RTX 4090 to a B200: how far does the crossover of 64 inputs and 100 units move?
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 32,000 operations, two for each of the
-#    7,840 weights forward and two backward, and the CPU does those in less time than the link takes.
-# 2. A little more than 300. At 300 the explorer says *a tie*; at the next stop, 1,000, the GPU is well ahead.
-# 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost.
-#
-# </details>
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -684,9 +687,8 @@ small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
 # For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
-# once for the whole product. Their libraries are also written for a core's lanes and caches; how much each of the two is
-# worth we have not taken apart. All threads can be slower than one: a small product is hardly worth sharing out, and
-# other programs may use the cores.
+# once for the whole product, and their libraries are written for a core's lanes and caches. What each is worth we have not
+# taken apart. On a small product all threads can be slower than one.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
@@ -704,13 +706,14 @@ timed.map(format_seconds) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. An operator takes its launch, and then arithmetic or bandwidth, whichever is longer.
-# 2. The crossover is roughly the CPU's head start, if it has one, divided by the card's gain for a sample.
-# 3. Launches are asynchronous: the host runs ahead of the card, and a clock needs `torch.cuda.synchronize()`.
+# 1. An operator takes its launch, then arithmetic or bandwidth, whichever is longer.
+# 2. Crossover: roughly the CPU's head start over the card's gain for a sample.
+# 3. The host runs ahead: a clock needs `torch.cuda.synchronize()`.
+# 4. Far below the roof, launch less; on its slope, more operations a byte; on the flat, fewer.
 
 # %% [markdown] slide="notes"
-# A larger batch shares Python and launches among more samples until memory or arithmetic takes over, and the roofline says
-# which. What a launch costs is known only roughly, so a crossover is a range.
+# A larger batch shares Python and launches among more samples until memory or arithmetic takes over. What a launch costs
+# is known only roughly, so a crossover is a range.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

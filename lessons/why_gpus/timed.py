@@ -123,13 +123,11 @@ class Here:
         product: of two matrices of `side` rows and columns, into a third.
         copy: of `copy_bytes` bytes, well beyond the caches.
         launch: an addition of one number, which is all launch.
-        threads: of torch that the product was best on.
     """
 
     product: Best
     copy: Best
     launch: Best
-    threads: int
     side: int
     copy_bytes: int
 
@@ -168,10 +166,10 @@ def measure_here(seconds: float = 0.3, side: int = 512, copy_bytes: int = 128 * 
     left, right, made = (torch.randn(side, side) for _ in range(3))
     source = torch.zeros(copy_bytes // 4)
     target, one = torch.zeros_like(source), torch.zeros(1)
-    product, threads = best_on_threads(lambda: torch.mm(left, right, out=made), seconds)
+    product, _ = best_on_threads(lambda: torch.mm(left, right, out=made), seconds)
     copy, _ = best_on_threads(lambda: target.copy_(source), seconds)
     launch = best_of(lambda: one.add_(1.0), seconds, block=100)
-    return Here(product, copy, launch, threads, side, copy_bytes)
+    return Here(product, copy, launch, side, copy_bytes)
 
 
 def measure_steps(inputs: int, units: int, batches: list[int], seconds: float = 0.15) -> dict[int, Best]:

@@ -22,7 +22,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from slides_seen import walk
 
 from classroom import STILL, cli
-from classroom.claims import Claim, Finding, Verdicts
+from classroom.claims import VERDICTS, Claim, Finding, Verdicts
 from classroom.notebooks import read_notebook, to_text
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
@@ -129,6 +129,11 @@ def test_a_verdict_shows_its_belief_and_its_evidence_is_spoken() -> None:
     for said, on_the_slide in (("it halves", True), ("Somebody", True), ("wrong", True), ("a third", False)):
         assert (said in table) is on_the_slide
     assert "a third. <i>weights stay.</i>" in slide.notes[0]
+    told = f"<blockquote class='{VERDICTS}'>it halves<details><summary>S</summary><p>a third</p></details></blockquote>"
+    (slide,) = slides_of(cell("told(1)", outputs=[shown(text_html=told)]))
+    assert slide.blocks == [f"<blockquote class='{VERDICTS}'>it halves</blockquote>"]
+    assert "<div><p>a third</p></div>" in slide.notes[0]
+    assert "fragment" not in slide.notes[0]  # no key for what nobody sees
 
 
 def test_long_numbers_of_a_table_are_read_in_threes_and_years_as_they_are() -> None:

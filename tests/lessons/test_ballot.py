@@ -61,13 +61,16 @@ def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_th
     assert folded.index("<details") < folded.index("<b>wrong</b>") < folded.index("</details>")
 
 
-def test_a_sentence_is_told_with_its_vote_verdict_numbers_and_rule_and_nothing_unescaped():
+def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_and_rule_folded_and_nothing_unescaped():
     claim = Claim(901, "sentence <901>", "somebody", CLAIMS[20].judge)
-    one = Told(claim, Finding(WRONG, "evidence <5", "why", rule="right if > 5"), HOLDS)
-    page = one._repr_html_()
+    finding = Finding(WRONG, "evidence <5", "why", rule="right if > 5")
+    page = Told(claim, finding, HOLDS, "less < more")._repr_html_()
     assert "sentence &lt;901&gt;" in page
-    assert f"You voted: <b>{HOLDS}</b>. Verdict: <b>wrong</b> (right if &gt; 5)" in page
-    assert page.index("evidence &lt;5") < page.index("Verdict")
+    assert f"You voted: <b>{HOLDS}</b>. Verdict: <b>wrong</b>.</p><p>It should have said: <b>less &lt; more</b>" in page
+    folded = page.partition("<details>")[2].partition("</details>")[0]
+    assert "evidence &lt;5. The rule: right if &gt; 5." in folded
+    one = Told(claim, finding, HOLDS)
+    assert "should have said" not in one._repr_html_()
     assert repr(one) == "“sentence <901>” (somebody): wrong"
     votes = ballot([20, 21])
     votes.buttons[20].value = IN_PART

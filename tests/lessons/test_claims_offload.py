@@ -18,7 +18,7 @@ from lessons.offload.published import NETWORKS, Runs
 
 # From the abstract (89, 91, 95 percent; 18 percent at batch 256), Lavin and Gray's 36 / 16, and GoogLeNet's nine
 # modules, each of which begins with a map that four branches read.
-EXPECTED = {31: WRONG, 32: PARTLY, 33: PARTLY, 34: RIGHT}
+EXPECTED = {31: PARTLY, 32: PARTLY, 33: PARTLY, 34: RIGHT}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -36,8 +36,9 @@ def test_the_evidence_is_the_literatures():
 
 
 def test_another_abstract_another_verdict(monkeypatch):
-    monkeypatch.setattr(offload, "CLAIMED", {"AlexNet": 89, "GoogLeNet": 95})
-    assert finding(31).verdict == RIGHT
+    for claimed, verdict in (((89, 95), RIGHT), ((91, 96), WRONG)):
+        monkeypatch.setattr(offload, "CLAIMED", dict(zip(("AlexNet", "GoogLeNet"), claimed, strict=True)))
+        assert finding(31).verdict == verdict
 
 
 def test_another_card_or_loss_another_verdict(monkeypatch):

@@ -1,16 +1,20 @@
 """Claims of lesson 13: each verdict follows from its number, and another number gives another."""
 
+from functools import partial
+
 import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
+from lessons.shared.language_steps import language_step
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06. 85 and 86: Korthikanti and others (2022),
-# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps. 88: of attention with dropout alone, by
-# hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and 16.9.
-EXPECTED = {84: WRONG, 85: WRONG, 86: MISLEADING, 87: MISLEADING, 88: PARTLY}
+# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 in the update, without maps. 88: of attention with
+# dropout alone, by hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and
+# 16.9.
+EXPECTED = {84: WRONG, 85: WRONG, 86: PARTLY, 87: MISLEADING, 88: PARTLY}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -35,6 +39,12 @@ def test_another_number_another_verdict(monkeypatch):
     assert [finding(number).verdict for number in (85, 86)] == [RIGHT, WRONG]
     monkeypatch.setattr(transformers, "a_layer", lambda options: 34.0)
     assert finding(86).verdict == RIGHT
+
+
+def test_without_moments_four_times_is_true_of_nothing(monkeypatch):
+    assert "in the update the three together 4.0" in finding(87).evidence
+    monkeypatch.setattr(transformers, "language_step", partial(language_step, optimizer="sgd"))
+    assert finding(87).verdict == WRONG
 
 
 def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_does(monkeypatch):

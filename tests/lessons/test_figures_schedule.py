@@ -16,6 +16,7 @@ from course_utils.figures.style import ROLE_COLOURS
 from course_utils.machine import hardware
 from course_utils.machine.hardware import LINK_EFFICIENCY
 from course_utils.memory import StepTrace
+from course_utils.techniques.capacity import room_for_tensors
 from course_utils.techniques.offload import BACK, OUT, Schedule, simulate
 from course_utils.trace import training_step
 from course_utils.units import GIB, CourseError, format_bytes, format_seconds
@@ -150,3 +151,12 @@ def test_names_of_waits_stand_apart(steps: dict[str, StepTrace]) -> None:
         for one, other in itertools.combinations(names, 2):
             if one.y == other.y:
                 assert max(one.box[0], other.box[0]) - min(one.box[2], other.box[2]) >= 4.8
+
+
+def test_the_lesson_lists_the_waits_that_its_picture_names(steps: dict[str, StepTrace]) -> None:
+    card, ledger = hardware.device("T4"), steps["VGG-16"].at(192)
+    moved, kept = simulate(ledger, card, "all"), simulate(ledger, card, "none")
+    picture = schedule_lanes(moved, room_for_tensors(card), kept, limit="T4 − context")
+    listed = sorted(moved.stalls, key=lambda stall: -stall.seconds)[:4]
+    named = {word.text for word in words_of(picture) if " waits " in word.text}
+    assert named == {f"{moved.kernel_name(s.kernel)} waits {format_seconds(s.seconds, 2)}" for s in listed}

@@ -53,7 +53,8 @@ class TestStacks:
     @pytest.mark.parametrize(
         ("method", "batch", "recompute"),
         [
-            ("full", 2, True), ("8-bit AdamW", 2, True), ("both of these", 2, True), ("step in backward", 1, False),
+            ("full", 2, True), ("8-bit AdamW", 2, True), ("step in backward", 1, False),
+            ("state on the CPU + step in backward", 2, True),
             ("head alone", 2, True), ("LoRA", 1, True), ("LoRA", 2, False), ("4-bit base and LoRA", 2, True),
         ],
     )  # fmt: skip
@@ -165,7 +166,9 @@ class TestMethods:
         names = {fine_tuning.kept_name("small", method, True, True, "float32") for method in (chosen, Method("lora"))}
         assert len(names) == 2
 
-    @pytest.mark.parametrize(("method", "batch"), [("LoRA", 1), ("LoRA", 4), ("both of these", 1)])
+    @pytest.mark.parametrize(
+        ("method", "batch"), [("LoRA", 1), ("LoRA", 4), ("state on the CPU + step in backward", 1)]
+    )
     def test_the_longest_sequence_fits_and_the_next_does_not(self, method, batch):
         room = 20 * GIB
         longest = fine_tuning.longest_sequence("Llama-3-8B", method, room, batch)

@@ -51,9 +51,9 @@ def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
 def test_this_machine_becomes_a_device_of_its_three_numbers() -> None:
     before = torch.get_num_threads()
     here = timed.measure_here(0.001, side=8, copy_bytes=64)
-    assert here.threads in (1, before)
+    assert here.device.launch_seconds > 0
     assert torch.get_num_threads() == before
-    made = timed.Here(timed.Best(2.0, 3.0, 5), timed.Best(4.0, 4.0, 5), timed.Best(1e-6, 1e-6, 5), 1, 1000, 10**9)
+    made = timed.Here(timed.Best(2.0, 3.0, 5), timed.Best(4.0, 4.0, 5), timed.Best(1e-6, 1e-6, 5), 1000, 10**9)
     assert made.device.float32_tflops == pytest.approx(1e-3)  # 2 · 1,000³ operations in 2 s
     assert made.device.bandwidth_gb_s == 0.5  # 10⁹ bytes read and as many written in 4 s
     assert made.device.reached_flops_per_s() == 1e9
