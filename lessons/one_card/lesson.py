@@ -772,13 +772,12 @@ judge([90, 91])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, hardly any
-#    maps.
+# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, few maps.
 # 2. All 8 billion weights train on 24 GiB, if gradients leave at once and the host holds the moments.
 # 3. Eight sequences of 8,192 tokens can be served. Decoding reads the weights for one token of each.
 
 # %% [markdown] slide="notes"
-# (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
+# (Few maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
 # host's memory and an update there; without a float32 copy, or rounding at random, updates smaller than half a step of
 # bfloat16 are lost. When decoding few sequences, bandwidth is the bound; batching shares the reading, and memory bounds the
 # batch.
