@@ -291,7 +291,7 @@ reveal(
     ],
 )
 
-# %% slide="subslide" folded=true
+# %% slide="skip" folded=true
 schedule_lanes(
     five,
     room,
