@@ -584,9 +584,9 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In float32 a convolution hides the copy of its input if k² · C ≥ 2 · R / L; in 16 bits if it is R / L, with a larger R.
-# 2. With several copies in flight, late ones catch up if their pass has time; the forward pass is the tight one.
-# 3. A transformer's block surely hides the copy of its input if 12 · h ≥ R / L, and may below.
+# 1. In float32 a convolution hides its input's copy if k² · C ≥ 2 · R / L; in 16 bits, R / L.
+# 2. Several copies in flight catch up if their pass has time; the forward pass is tight.
+# 3. A transformer's block surely hides its input's copy if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
 # In 16 bits a V100, an A100 and an H100 ask for more than any convolution of VGG-16 has. A copy out and back changes
