@@ -284,8 +284,8 @@ side_by_side(
 # > crossover = head start / gain for a sample
 
 # %% [markdown] slide="notes"
-# Roughly, that is. In the bars above, the head start is the card's whole bar less this machine's launches and Python; the gain is this
-# machine's *work not hidden*, divided by the 32 samples.
+# Roughly, that is. In the bars above, the head start is the card's whole bar less this machine's launches and Python;
+# the gain is this machine's *work not hidden*, divided by the 32 samples.
 
 # %%
 guess_batch = predict(
@@ -406,8 +406,8 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
 # sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
-# It opens with each batch copied over the link, the dashed line above, but with the
-# model's line for this machine in place of the measured one.
+# It opens with each batch copied over the link, the dashed line above, but with the model's line for this machine in
+# place of the measured one.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -505,7 +505,7 @@ host_queue(
 #
 # In kernels longer than a launch, arithmetic or bandwidth decides. Which?
 #
-# An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
+# An operator's *arithmetic intensity*: operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
 
 # %% tags=["nbval-ignore-output"]
