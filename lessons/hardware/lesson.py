@@ -745,9 +745,6 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="notes"
 # A trace tells how large the maps are; a context you have to measure. Without any card, freeze everything below the head,
 # and put the norms there into `eval()`.
-#
-# Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
-# then `course check 02` gives your marks.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -872,3 +869,7 @@ source = gpu()
 if source is not None:
     print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
 print(*wrap(sentence(source), 90), sep="\n")
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
+# then `course check 02` gives your marks.
