@@ -653,8 +653,8 @@ def in_a_month(name, batch, precision):
 
 
 # %% tags=["change"]
-# Change the network (a name of NETWORKS), or "float32" in this line to "float16": mixed
-# precision, 16-bit numbers where they suffice (lesson 08). Which budget would you take?
+# Change the network (a name of NETWORKS), or the precision to "float16": mixed precision,
+# 16-bit numbers where they suffice (lesson 08). Which budget would you take?
 name, batch, precision = "ResNet-50", 32, "float32"
 tables = {numbers: in_a_month(name, batch, numbers) for numbers in ("float32", "float16")}
 tables[precision]
