@@ -21,6 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
 from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, topics
+from classroom.workspace import holds_answers
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -373,8 +374,8 @@ def build(names: Sequence[str], root: Path) -> None:
     """
     plans = {topic: plan(topic, root) for topic in chosen(names, topics(root), "topic")}
     for topic, made in plans.items():
-        if "exercises" in made:
-            _refuse_to_lose_answers(root / "exercises" / f"{topic}.ipynb")
+        if "exercises" in made and holds_answers(root / "exercises" / f"{topic}.ipynb"):
+            raise AuthoringError(f"exercises/{topic}.ipynb holds answers; move the file away, then build")
     outputs = [output for topic, made in plans.items() for output in _make(topic, made, root, again=bool(names))]
     for path, notebook in outputs:
         same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
@@ -409,14 +410,3 @@ def _with_outputs(notebook: NotebookNode, old: NotebookNode) -> NotebookNode | N
     for cell, executed in zip(new, ran, strict=True):
         cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
     return made
-
-
-def _refuse_to_lose_answers(path: Path) -> None:
-    if not path.exists():
-        return
-    for cell in read_notebook(path).cells:
-        course = cell.metadata.get("course", {})
-        if course.get("kind") == "answer" and cell.source.strip() != str(course.get("stub", "")).strip():
-            raise AuthoringError(
-                f"exercises/{path.name} holds an answer to {course.get('question')!r}; move the file away, then build"
-            )

@@ -9,11 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from classroom import ROOT
 from classroom.notebooks import topics
 from course_utils.units import CourseError, as_written
 
+PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+PAGES.filters |= {"plain": escape, "written": lambda text: escape(as_written(text))}
+PAGE = PAGES.get_template("claims.html")
 VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on is spoken in a lecture
 # What they say of a sentence. Right: its numbers say so in every case tried. Partly right: in some of the cases, for
 # one of its parts, or nearly. Wrong: in none. Outdated: when it was written, and no longer. Misleading: it is true of
@@ -105,25 +111,8 @@ class Verdicts:
         )
 
     def _repr_html_(self) -> str:
-        columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
-        widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
-        body = "".join(
-            f"<tr style='vertical-align:top'><td>{claim.number}{self._link(claim)}</td>"
-            f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
-            f"<td style='text-align:left;white-space:nowrap'><b>{finding.told}</b></td>"
-            f"<td style='text-align:left'>{escape(as_written(finding.evidence))}. "
-            f"<i>{escape(as_written(finding.why))}</i></td></tr>"
-            for claim, finding in self.rows
-        )
-        table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        # JupyterLab fixes the widths of columns, so that a verdict would run into what comes after it.
-        style = "width:100%;table-layout:auto;font-size:inherit"
-        return f"<table class='{VERDICTS}' style='{style}'>{table}</table>"
-
-    def _link(self, claim: Claim) -> str:
-        lesson = claim.lesson if self.links else ""
-        return f"<br><small><a href='{lesson}.ipynb'>{lesson[:2]}</a></small>" if lesson else ""
+        rows = [(claim, finding, claim.lesson if self.links else "") for claim, finding in self.rows]
+        return "".join(line.strip() for line in PAGE.render(name=VERDICTS, rows=rows).splitlines())
 
     def counts(self) -> dict[str, int]:
         """How often each verdict was given, the most frequent first."""

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,13 +53,8 @@ def kernel_environment() -> dict[str, str]:
     }
 
 
-def execute(
-    notebook: NotebookNode, folder: Path, label: str, variables: Mapping[str, str] | None = None
-) -> NotebookNode:
-    """An executed copy of a notebook, normalised, with these environment variables beside the usual ones.
-
-    Raises CellFailed for the first cell that does not run through.
-    """
+def execute(notebook: NotebookNode, folder: Path, label: str) -> NotebookNode:
+    """An executed copy of a notebook, normalised. Raises CellFailed for the first cell that does not run through."""
     notebook = as_notebook(notebook)
     manager = AsyncKernelManager(kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager())
     client = NotebookClient(
@@ -73,7 +68,7 @@ def execute(
         client.on_cell_executed = lambda **_: bar.update()
         try:
             with _own_signals(client):
-                client.execute(env=kernel_environment() | dict(variables or {}), cleanup_kc=True)
+                client.execute(env=kernel_environment(), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(begun[-1], error) from None
         except KeyboardInterrupt:

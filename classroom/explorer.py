@@ -23,16 +23,7 @@ from course_utils.figures import Picture
 from course_utils.units import CourseError, as_written, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
-FAINT = "course-faint"  # a class: a widget's layout knows no opacity
-STYLE = (
-    f"<style>.course-widget .{FAINT}{{opacity:.35}}.course-words p{{font-size:1.15em;max-width:60em;line-height:1.5;"
-    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}.course-explorer>.widget-html{overflow-x:auto}"
-    ".course-explorer .widget-readout{min-width:5.6em}"  # so that all slides end where the longest does
-    # In a small window words are no larger than a picture's, and words and picture share its height.
-    "@media(max-width:900px),(max-height:820px){.course-words p{font-size:1em;line-height:1.35}.course-words{"
-    "min-height:6.5em}}@media(min-width:901px) and (max-height:820px){.course-explorer svg[role=img]{"
-    "max-height:max(24em,calc(100vh - 29em))}}</style>"
-)
+FAINT = "course-faint"  # a class of widget_head.html: a widget's layout knows no opacity
 SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
 BREATH = 0.01  # seconds in which a kernel takes up a move that waits
 QUIET = 1.5  # seconds without a move, or of a new page, after which a pause begins
@@ -129,22 +120,17 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
                 be cut.
             controls: by the name that words use for it ("batch"), every control whose move redraws.
         """
-        self._controls = dict(controls)
+        self.controls = dict(controls)
         self._last: tuple[dict[str, str], float] | None = None
         self.figure, self.words = widgets.HTML(), widgets.HTML()
         grids = [_row(widths.split(), list(row)) for widths, row in rows]
         self.words.add_class("course-words")
-        super().__init__([widgets.HTML(WIDGET_HEAD + STYLE), *grids, self.words, self.figure])
+        super().__init__([widgets.HTML(WIDGET_HEAD), *grids, self.words, self.figure])
         self.add_class("course-widget")
         self.add_class("course-explorer")
-        for control in self._controls.values():
+        for control in self.controls.values():
             control.observe(self.redraw, names="value")
         self.redraw()
-
-    @property
-    def controls(self) -> Mapping[str, Any]:
-        """Every control whose move redraws, by the name that words use for it."""
-        return self._controls
 
     def view(self) -> View:
         """The present settings read, drawn and said in words.
@@ -234,7 +220,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         if view.number is None:
             return []
         # What every control says, by its name, as it is written on the screen.
-        now = {name: written(control) for name, control in self._controls.items()}
+        now = {name: written(control) for name, control in self.controls.items()}
         last, self._last = self._last, (now, view.number)
         changed = [name for name in now if last is not None and now[name] != last[0][name]]
         if last is None or len(changed) != 1 or changed[0] in view.uncaused:

@@ -199,7 +199,8 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
     def _kept(self) -> str:
         """All that a page without a kernel needs to answer as this does, as JSON; numbers to nine digits."""
         told = {"question": self.guess.question, "unit": self.guess.unit, "rows": self.rows, "against": self.against}
-        nine = json.loads(json.dumps({**told, "thoughts": self.thoughts}, default=float), parse_float=_nine)
+        text = json.dumps({**told, "thoughts": self.thoughts}, default=float)
+        nine = json.loads(text, parse_float=lambda number: float(f"{float(number):.9g}"))
         return json.dumps(nine, ensure_ascii=False)
 
     def _update(self, _change: object = None) -> None:
@@ -211,10 +212,6 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         folded = f"<summary>The answer, for readers without a kernel</summary>{self.picture().html}"
         html = f'<details data-reveal="{escape(self._kept())}">{folded}</details>'
         return {**bundle, "text/html": still(html), "text/plain": self.words()}
-
-
-def _nine(number: str) -> float:
-    return float(f"{float(number):.9g}")
 
 
 predict, reveal = Prediction, Reveal  # as a lesson calls them

@@ -70,7 +70,7 @@ def bring_up_to_date(root: Path) -> list[str]:
     Raises CourseError where a file of the course's own cannot be read or `work/` cannot be written.
     """
     try:
-        answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+        answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if holds_answers(path)]
         changes = [take_over(root, topic) for topic in answered if topic in topics(root)]
         for shipped in (path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))):
             name = f"{shipped.parent.name}/{shipped.name}"
@@ -86,7 +86,7 @@ def bring_up_to_date(root: Path) -> list[str]:
 def learners_file(root: Path, topic: str) -> Path:
     """The exercise in which a learner answers: the copy in `work/`, or the course's own where only that has answers."""
     own, shipped = root / WORK / "exercises" / f"{topic}.ipynb", root / "exercises" / f"{topic}.ipynb"
-    if shipped.exists() and not (own.exists() and _attempted(own)) and (_attempted(shipped) or not own.exists()):
+    if shipped.exists() and not (own.exists() and holds_answers(own)) and (holds_answers(shipped) or not own.exists()):
         return shipped
     return own
 
@@ -96,7 +96,7 @@ def take_over(root: Path, topic: str) -> Change:
 
     The course's own file becomes what `lessons/` gives, so that git finds it as it was. Raises CourseError.
     """
-    from classroom.authoring import plan
+    from classroom.authoring import plan  # which imports this module
 
     shipped = root / "exercises" / f"{topic}.ipynb"
     own = root / WORK / "exercises" / shipped.name
@@ -271,7 +271,8 @@ def _shown(cell: NotebookNode) -> str:
     return f"`{first if len(first) <= 40 else first[:39] + '…'}`"
 
 
-def _attempted(path: Path) -> bool:
+def holds_answers(path: Path) -> bool:
+    """Whether somebody has answered in this file; False for one that cannot be read."""
     try:
         return any(kind == "answer" and _is_attempt(cell) for kind, _, cell in _parts(read_notebook(path)))
     except CourseError:  # whoever marks or builds it will say so

@@ -20,7 +20,6 @@ from classroom.grading.library import trusted_imports
 from classroom.grading.mark import FORM, Marks, Unexplained, decide, explain, read_kept, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
-from classroom.grading.secret import checks_cell
 from classroom.grading.submissions import Submission
 from classroom.notebooks import parse_notebook
 from course_utils.files import write_whole
@@ -91,7 +90,6 @@ def _graded(task: Task) -> Result:
         grafted = intake.read(submission.data, submission.file, reference)
     except CourseError as error:
         return unmarked(task, str(error)) if decided else _result(task, unattempted(reference), str(error))
-    grafted = replace(grafted, checks=checks_cell())
     sandbox = _sandbox(task, reference)
     if decided is not None and decided.unexplained is not None:
         marks = explain(grafted, decided.marks, decided.unexplained, task.limits, sandbox)

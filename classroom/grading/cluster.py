@@ -1,7 +1,7 @@
 """Grade a class on a Dask cluster that is there: the tasks of `batch`, marked by its workers, collected here.
 
 A worker marks in processes beside Dask's (`helper`); it gets a submission and what right answers print, and never the
-seed. Workers are inspected before the first task, and each looks at itself before a task, as one may come later.
+seed. Before a task a worker looks whether it can mark as this machine would, as one may come at any time.
 
 Of Dask's ways to fail, these are used: a task whose worker is killed goes to another, as often as the scheduler allows
 (`distributed.scheduler.allowed-failures`); each task that was with the killed workers is then tried by itself, so that
@@ -59,6 +59,7 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+@functools.cache  # a worker stays as it is
 def why_unfit(code: str, sandboxed: bool) -> str:
     """Why this machine cannot mark, or would otherwise than one whose library has this fingerprint; "" if it can."""
     if fingerprint() != code:
@@ -70,28 +71,11 @@ class UnfitWorker(CourseError):
     """A worker that would mark otherwise than the machine that collects, or not at all."""
 
 
-_found_unfit = functools.cache(why_unfit)  # of a worker, which stays as it is
-
-
 def mark_if_fit(code: str, work: Callable[[Task], Result], task: Task) -> Result:
     """`work(task)` on a worker. Raises UnfitWorker if its library is another than the one with this fingerprint."""
-    if problem := _found_unfit(code, task.confinement is not None):
-        raise UnfitWorker(f"a worker on {socket.gethostname()} cannot mark: {problem}")
+    if problem := why_unfit(code, task.confinement is not None):
+        raise UnfitWorker(f"{socket.gethostname()}: {problem}")
     return work(task)
-
-
-def inspect_workers(client: "Client", sandboxed: bool) -> None:
-    """Raises CourseError for a cluster without workers, or with one that would mark otherwise than this machine."""
-    said: dict[str, str | BaseException] = client.run(why_unfit, fingerprint(), sandboxed, on_error="return")
-    if not said:
-        address = client.scheduler.address  # type: ignore[union-attr]
-        raise CourseError(f"the cluster has no workers; start some: dask worker {address}")
-    for worker, problem in sorted(said.items()):
-        if isinstance(problem, BaseException):
-            first = next(iter(str(problem).splitlines()), type(problem).__name__)
-            problem = f"{first}; install the course there"
-        if problem:
-            raise CourseError(f"worker {worker} cannot mark: {problem}")
 
 
 def grade_on_cluster(
@@ -108,7 +92,7 @@ def grade_on_cluster(
 
     together, suspected = deque(tasks), deque[Task]()
     flying: dict[Future[Result], Task] = {}
-    alone, without, code = False, 0.0, fingerprint()
+    alone, without, code = False, PATIENCE - ANSWER_SECONDS, fingerprint()  # at the start a shorter one
 
     def submit(task: Task) -> None:
         given = pickle.dumps(_Call(code, work, task))
@@ -126,9 +110,8 @@ def grade_on_cluster(
                 submit(suspected.popleft())
             without = 0.0 if threads else without + LOOK_SECONDS
             if without > PATIENCE:
-                raise CourseError(
-                    "the cluster has no workers left; call again when it has, what is marked stays marked"
-                )
+                address = client.scheduler.address  # type: ignore[union-attr]
+                raise CourseError(f"the cluster has no workers; start some (dask worker {address}) and call again")
             try:
                 with client.as_current():
                     done = wait(list(flying), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").done
@@ -143,8 +126,8 @@ def grade_on_cluster(
                 if isinstance(became, Result):
                     yield became
                 elif isinstance(became, UnfitWorker | ImportError | AttributeError):
-                    # One that came later: it would fail a whole class faster than others mark it.
-                    raise UnfitWorker(f"{became}; then call again, what is marked stays marked")
+                    # It would fail a whole class faster than others mark it.
+                    raise UnfitWorker(f"a worker cannot mark: {became}; then call again, what is marked stays marked")
                 elif isinstance(became, KilledWorker):
                     if alone:
                         yield unmarked(task, KILLED)

@@ -202,10 +202,9 @@ def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iter
     if scheduler is None or not tasks:
         yield from grade_all(tasks, jobs or processors())
         return
-    from classroom.grading.cluster import connect, grade_on_cluster, inspect_workers
+    from classroom.grading.cluster import connect, grade_on_cluster
 
     with connect(scheduler) as client:
-        inspect_workers(client, sandboxed=tasks[0].confinement is not None)
         yield from batch.in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
 
 

@@ -1,7 +1,7 @@
 """Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
 
 The trusted notebook is the executed solution. From the learner's file come the texts of the answer cells and the
-definitions they need, nothing else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
+definitions they need, nothing else: no metadata, no tags, no outputs.
 
 Which cell answers a question:
 1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
@@ -22,10 +22,12 @@ from nbformat import NotebookNode
 
 from classroom.grading.needs import names_in, own_part, with_needs
 from classroom.notebooks import as_notebook
+from classroom.questions.core import defines
 from course_utils.units import CourseError
 
-NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
+# Where strangers are marked: a graded cell prints a record; no check says what would have been right.
 HAND_OVER = "from classroom.questions.graded import hand_over\n\nhand_over({!r})\n"
+UNTOLD = "from classroom.questions.functions import Check\n\nCheck.tells_expected = False\n"
 GRADED_CALL = re.compile(r"^([\w.]+)\((\w+)\)\s*\Z", re.MULTILINE)  # of which gives which answer to be graded
 LONGEST_NAME = 120  # characters shown of what a file names itself
 
@@ -59,9 +61,6 @@ class Graft:
     trusted: NotebookNode
     questions: tuple[Question, ...]
     answers: dict[str, Answer]
-    notes: tuple[str, ...]
-    unmarked: str  # the learner's code outside answer cells, which is not run
-    checks: NotebookNode | None = None  # for a stranger: the cell without which no check knows its answers
 
     def notebook(
         self,
@@ -72,9 +71,9 @@ class Graft:
     ) -> NotebookNode:
         """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
 
-        Graded cells of those `handed_over` print a record.
+        Graded cells of those `handed_over` print a record. Checks that are asked alone are asked about a stranger.
         """
-        cells: list[dict[str, Any]] = [self.checks] if self.checks is not None and "check" in kinds else []
+        cells: list[dict[str, Any]] = []
         for cell in self.trusted.cells:
             kind, question = kind_of(cell)
             if cell.cell_type != "code" or (kind == "answer" and question in without):
@@ -84,6 +83,8 @@ class Graft:
             made = {**cell, "metadata": {"course": cell.metadata.get("course", {})}}
             if kind == "answer":
                 made["source"] = self.answers[question].source
+            if kind == "check" and "graded" not in kinds:
+                made["source"] = f"{UNTOLD}{cell.source}"
             if kind == "graded" and question in handed_over:
                 made["source"] = f"{HAND_OVER.format(question)}{cell.source}"
             if kind != "graded" or question in handed_over:  # a cell without count and outputs is run, not compared
@@ -144,7 +145,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         if course.get("kind", "exercise") != "exercise":
             raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    given = _outside_questions(trusted)
+    given = [cell.source for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
     known = {name for text in given for name in names_in(text)[0]}.union(*(q.defines for q in questions))
     untouched = {_plain(text) for text in ("", *given, *(q.stub for q in questions))}
     texts = [
@@ -154,18 +155,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     claimed = [question for kind, question in map(kind_of, submission.cells) if kind == "answer"]
     if not claimed and not any(answer.attempted for answer in answers.values()):
         raise CourseError(f"no answer cell of {topic} is in this notebook; is it the right one?")
-    order = list(dict.fromkeys(question for question in claimed if question in answers))
-    notes = []
-    if order != [name for name in answers if name in order]:
-        notes.append(
-            "The answers stand in another order than they were handed out; they were marked in the original one."
-        )
-    return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(_outside_questions(submission)))
-
-
-def _outside_questions(notebook: NotebookNode) -> list[str]:
-    """The texts of code cells that belong to no question."""
-    return [cell.source for cell in notebook.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    return Graft(topic, trusted, questions, answers)
 
 
 def _find(
@@ -206,31 +196,7 @@ def _find(
     source, taken = with_needs(source, texts[:place], texts[place:], known)
     if taken:
         flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
-    blanked = without_markers(source)
-    if blanked != source:
-        flags.append("comments that steer nbval were blanked")
-    return Answer(blanked, True, tuple(flags))
-
-
-def without_markers(source: str) -> str:
-    """A text with the comments blanked that nbval would read, which takes lines apart as `splitlines` does."""
-    lines = []
-    for text, line in zip(source.splitlines(), source.splitlines(keepends=True), strict=True):
-        comment = text.strip()
-        steers = comment.startswith("#") and NBVAL_MARKER.fullmatch(comment.lstrip("#").strip())
-        lines.append("#" + line[len(text) :] if steers else line)
-    return "".join(lines)
-
-
-def defines(source: str, names: Collection[str]) -> bool:
-    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
-
-    def binds(name: str) -> bool:
-        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
-        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
-
-    return bool(names) and all(binds(re.escape(name)) for name in names)
+    return Answer(source, True, tuple(flags))
 
 
 def short(text: object, most: int = LONGEST_NAME) -> str:

@@ -16,12 +16,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import NoReturn
 
 from classroom.execution import import_path
 from classroom.grading import batch
 from classroom.grading.batch import Result, Task
-from classroom.grading.temporary import one_folder
+from classroom.grading.temporary import ENDING, interrupt, one_folder
 
 SERVE = "from classroom.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
@@ -116,21 +115,14 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever prints, prints no result
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    for number in ENDING:
+        signal.signal(number, interrupt)
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
             pickle.dump(batch.grade_one(tasks.get(timeout=IDLE)), target)
             target.flush()
     batch.give_up_sandbox()
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    """End what is being marked, once: what ends it must not be interrupted."""
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _read(source: object, tasks: queue.SimpleQueue[Task]) -> None:

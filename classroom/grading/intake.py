@@ -21,7 +21,6 @@ from classroom.grading.warm import working
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
-LONGEST_UNMARKED = MIB  # characters kept of a learner's code that is not run
 MESSAGE, REFUSED, FAILED, DONE = b"+", b"-", b"!", b"."  # before a message: what it is
 
 
@@ -45,14 +44,13 @@ def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = 
     """
     bounds = bounds or Bounds()
     try:
-        messages = confined(_read, (data, name, trusted, bounds), bounds, 8 * (bounds.answer_bytes + LONGEST_UNMARKED))
+        messages = confined(_read, (data, name, trusted, bounds), bounds, 16 * bounds.answer_bytes)
         said = json.loads(next(messages))
         messages.close()
     except TookTooMuch as error:
         raise CourseError(f"{name} {error}") from None
-    answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
-    questions = read_questions(trusted)
-    return Graft(trusted.metadata.course.topic, trusted, questions, answers, tuple(said["notes"]), said["unmarked"])
+    answers = {name: Answer(source, attempted, tuple(flags)) for name, source, attempted, flags in said}
+    return Graft(trusted.metadata.course.topic, trusted, read_questions(trusted), answers)
 
 
 def confined(
@@ -126,9 +124,4 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iter
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
-    content = {
-        "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
-        "notes": grafted.notes,
-        "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
-    }
-    yield json.dumps(content).encode()
+    yield json.dumps([(question, a.source, a.attempted, a.flags) for question, a in grafted.answers.items()]).encode()

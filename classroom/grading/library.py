@@ -1,12 +1,11 @@
 """Which part of the library lies in a stranger's sandbox: what trusted cells import, and nothing that knows an answer.
 
 The list is derived: from the imports of a trusted notebook's cells, followed from module to module. Checks of topics,
-which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`).
+which hold the answers, are stubs that do nothing until all marks are decided (`mark`).
 """
 
 import ast
 import contextlib
-import re
 from collections.abc import Collection
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
-from classroom.grading.needs import UNREADABLE
+from classroom.grading.needs import UNREADABLE, as_python
 from classroom.questions.functions import THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
@@ -55,7 +54,7 @@ def not_in_sandbox(answer: str, notebook: NotebookNode) -> list[str]:
 def _imports(source: str) -> set[str]:
     """All that a cell's import statements name, modules and what is in them. Raises what `ast.parse` does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*$", "", source, flags=re.MULTILINE))):
+    for node in ast.walk(ast.parse(as_python(source))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -67,8 +66,7 @@ def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]
     """Copy to a folder the modules of the library that these imports lead to.
 
     Topic checks are copied as stubs; their tables of thoughts know no right result. A data file goes with the module
-    beside it whose text names it. Returns the names
-    of all modules that are imported on the way, ours and others'.
+    beside it whose text names it. Returns the names of all modules that are imported on the way, ours and others'.
     """
     stubs = topic_checks()
     finder = Finder({*names, ZYGOTE})
@@ -82,6 +80,14 @@ def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]
             if beside.suffix not in (".py", "") and named:
                 (place.parent / beside.name).write_bytes(beside.read_bytes())
     return frozenset({*names, *finder.modules, *finder.badmodules})
+
+
+def write_checks(target: Path, true: bool) -> None:
+    """Make the topic checks in a copy true ones, or stubs."""
+    for module in topic_checks():
+        place = target / module.relative_to(ROOT)
+        if place.exists():
+            place.write_text(module.read_text(encoding="utf-8") if true else STUB, encoding="utf-8")
 
 
 class Finder(ModuleFinder):
@@ -101,5 +107,5 @@ class Finder(ModuleFinder):
         return super().find_module(name, path, parent)
 
     def files(self) -> set[Path]:
-        """Those of the modules that were found; of checks too, whose true text comes later."""
+        """Those of the modules that were found; true checks too, which may come later."""
         return {Path(m.__file__) for m in self.modules.values() if m.__file__}  # type: ignore[attr-defined]

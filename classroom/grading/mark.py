@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying
+from classroom.grading.graft import Graft, Question, kind_of, read_questions, replaying
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
 from classroom.questions.core import Outcome
@@ -182,6 +182,8 @@ def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Mar
 
     No check, which holds the answer, enters a kernel. Raises CourseError as `mark` does.
     """
+    if sandbox is not None:
+        sandbox.show_checks(False)
     marking = _Marking(grafted, limits, sandbox, handing=True)
     marking.run(marking.attempted, ("graded",))
     marking.run_again()
@@ -191,6 +193,8 @@ def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Mar
 
 def explain(grafted: Graft, marks: Marks, found: Unexplained, limits: Limits, sandbox: Sandbox | None) -> Marks:
     """The marks that `decide` gave, with what checks say of wrong answers; no point changes."""
+    if sandbox is not None:
+        sandbox.show_checks(True)
     marking = _Marking(grafted, limits, sandbox)
     marking.cells.update({name: dict(cells) for name, cells in found.cells.items()})
     marking.without += found.without
@@ -212,8 +216,7 @@ class _Marking:
     ) -> None:
         self.grafted, self.limits, self.sandbox, self.on_question = grafted, limits, sandbox, on_question
         self.attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
-        cells = (*grafted.trusted.cells, grafted.checks)
-        self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
+        self.owners = {cell.id: kind_of(cell) for cell in grafted.trusted.cells}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.expected = {q.name: q.expected for q in grafted.questions}
         # Of these a stranger's kernel prints a record, as any process could say yes to each property without any work.
@@ -279,16 +282,13 @@ class _Marking:
 
     def judge(self) -> Marks:
         """The marks that the runs amount to."""
-        return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)), self.grafted.notes)
+        return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)))
 
     def _mark_of(self, question: Question) -> QuestionMark:
         name, answer = question.name, self.grafted.answers[question.name]
         outcome, said, counts = Outcome.NOT_ATTEMPTED, "", NO_COUNTS
         if answer.attempted:
             outcome, said = self._judge(question)
-            missing = re.search(r"NameError: name '(\w+)' is not defined", said)
-            if missing and defines(self.grafted.unmarked, [missing[1]]):
-                said += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
             said = said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
             # What steers a terminal, or turns the writing round, is shown as a question mark.
             said = "".join(one if one.isprintable() else "?" for one in said)
@@ -305,9 +305,9 @@ class _Marking:
         feedback = FEEDBACK.search(cells["check"].text) if "check" in cells else None
         said, message = (Outcome(feedback[1].lower()), feedback[2]) if feedback else (None, "")
         if _passed(cells):
-            if self.grafted.checks is None and said in (Outcome.WRONG, Outcome.CRASHED):
-                return said, message  # the notebook's own inputs count too
-            if self.grafted.checks is None and "check" in cells and cells["check"].error:
+            if said in (Outcome.WRONG, Outcome.CRASHED):
+                return said, message  # its inputs count too, where it was asked
+            if "check" in cells and cells["check"].error:
                 return Outcome.NOT_ATTEMPTED, CHECK_RAISED.format(why=cells["check"].error)
             return Outcome.CORRECT, ""
         for verdict in cells.values():

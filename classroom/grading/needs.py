@@ -7,6 +7,7 @@ for every reading as for every run; what else a cell does stays where it is.
 import ast
 import builtins
 import functools
+import re
 import symtable
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,22 @@ class _Part:
     defines: bool  # and does nothing else
 
 
+def as_python(source: str) -> str:
+    """A cell's text, without the lines of IPython's own (`%precision 3`) where it is no Python with them."""
+    try:
+        ast.parse(source)
+    except UNREADABLE:
+        return re.sub(r"^[ \t]*[%!].*$", "", source, flags=re.MULTILINE)
+    return source
+
+
 def names_in(source: str) -> tuple[frozenset[str], frozenset[str]]:
     """(bound, needed) names of a cell: those it binds at its top level, and those it reads and does not bind.
 
     What its functions read counts too. Neither has any if the cell is no Python.
     """
     try:
-        top = symtable.symtable(source, "cell", "exec")
+        top = symtable.symtable(as_python(source), "cell", "exec")
     except UNREADABLE:
         return frozenset(), frozenset()
     bound = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
@@ -48,7 +58,7 @@ def names_in(source: str) -> tuple[frozenset[str], frozenset[str]]:
 @functools.lru_cache(maxsize=10_000)
 def _parts(source: str) -> tuple[_Part, ...]:
     """The parts of a cell, in order; none if it is no Python."""
-    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    source = as_python(source.replace("\r\n", "\n").replace("\r", "\n"))
     try:
         tree = ast.parse(source)
     except UNREADABLE:

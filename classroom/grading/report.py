@@ -71,7 +71,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
         marks = with_partial_points(marks) if options.partial else marks
         console.print(_marks_shown(marks, submission, root, _hints(grafted.trusted)))
         flags = [f"{q.title}: {flag}." for q in marks.questions for flag in q.flags]
-        for line in (*marks.notes, *flags, *_imports_lost(grafted)):  # what was not as it was handed out
+        for line in (*flags, *_imports_lost(grafted)):  # what was not as it was handed out
             console.print(line, style="yellow", markup=False)
         console.print(Rule(style="dim"), Text(_next_step(marks, root)), sep="\n")
         correct = correct and marks.points == marks.out_of
@@ -158,7 +158,7 @@ def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | Non
 def _key(grafted: Graft) -> str:
     """What marks depend on: the answers and the solution."""
     answers = {name: vars(answer) for name, answer in grafted.answers.items()}
-    content = json.dumps([FORM, answers, grafted.notes, to_text(grafted.trusted)], sort_keys=True)
+    content = json.dumps([FORM, answers, to_text(grafted.trusted)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 

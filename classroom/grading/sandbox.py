@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 
 from classroom import PACKAGES, ROOT
-from classroom.grading.library import copy_without_answers
+from classroom.grading.library import copy_without_answers, write_checks
 from classroom.grading.own_time import child_of
 from classroom.grading.provisioner import PROVISIONER, SETTINGS
 from course_utils.units import GIB, MIB, CourseError, format_bytes
@@ -153,14 +153,14 @@ class Sandbox:
         seat, self._processors = _take_processor()
         made.enter_context(seat)
         home = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True)))
-        package, self._sockets = home / "package", home / "s"
-        package.mkdir(mode=0o755)
+        self._package, self._sockets = home / "package", home / "s"
+        self._package.mkdir(mode=0o755)
         self._sockets.mkdir()
-        imported = copy_without_answers(package, names)
+        imported = copy_without_answers(self._package, names)
         command = [sys.executable, "-m", "classroom.grading.zygote", f"{SOCKETS}/control", *to_warm(imported)]
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
-                sandboxed(command, self._sockets, package, hidden),
+                sandboxed(command, self._sockets, self._package, hidden),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
         made.enter_context(process)
@@ -187,6 +187,10 @@ class Sandbox:
             "rlimits": self.limits.rlimits(), "processors": self._processors, "zygote": self._zygote,
         }  # fmt: skip
         return {"JUPYTER_DEFAULT_PROVISIONER_NAME": PROVISIONER, SETTINGS: json.dumps(request)}
+
+    def show_checks(self, true: bool) -> None:
+        """Have kernels find checks as they are, which hold answers, or as stubs, from now on."""
+        write_checks(self._package, true)
 
     def settle(self) -> None:
         """Wait until no kernel is left of an earlier run. Raises CourseError if one stays."""

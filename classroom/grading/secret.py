@@ -3,8 +3,7 @@
 From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
 before, and cannot find the seed from it. It never gets the token of the values on which a record is replayed. The
 reference is the solution, executed with these tokens; a question whose results lie where rounding would change their
-text gets another token (`graded.is_steady`). Checks, which hold the answers, are sent when every mark of a submission
-is decided (`mark`).
+text gets another token (`graded.is_steady`).
 """
 
 import hashlib
@@ -19,7 +18,6 @@ from nbformat.v4 import new_code_cell
 
 from classroom.execution import execute
 from classroom.grading.graft import GRADED_CALL, kind_of
-from classroom.grading.library import topic_checks
 from classroom.notebooks import as_notebook
 from classroom.questions.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.units import CourseError
@@ -57,8 +55,7 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
         notebook = with_tokens(solution, seed, turns)
         notebook.cells.append(_steadiness_cell(notebook))
         with tempfile.TemporaryDirectory(prefix="course-") as folder:
-            # Also for temporary files: torch's compiler makes a folder for its own when it is loaded.
-            executed = execute(notebook, Path(folder), "reference", variables={"TMPDIR": folder})
+            executed = execute(notebook, Path(folder), "reference")
         printed = executed.cells.pop().outputs
         unsteady = "".join(output.get("text", "") for output in printed).split()
         if not unsteady:
@@ -89,36 +86,3 @@ def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
             pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
     source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
     return as_notebook(new_code_cell(source, id="course-steadiness"))  # type: ignore[no-untyped-call]
-
-
-SERVE = """\
-import importlib.abc
-import importlib.util
-import sys
-
-from classroom.questions.functions import Check
-
-Check.tells_expected = False
-texts = {texts}
-
-
-class Served(importlib.abc.InspectLoader):
-    def find_spec(self, name, path=None, target=None):
-        if name in texts:
-            return importlib.util.spec_from_loader(name, self)
-
-    def get_source(self, name):
-        return texts[name]
-
-
-sys.meta_path.insert(0, Served())
-"""
-
-
-def checks_cell() -> NotebookNode:
-    """A cell that has the true text of checks imported in place of the sandbox's stubs; it runs before any other."""
-    paths = topic_checks()
-    modules = {f"lessons.{path.parent.name}.{path.stem}": path.read_text(encoding="utf-8") for path in paths}
-    source = SERVE.format(texts=repr(modules))
-    metadata = {"course": {"kind": "checks", "question": ""}}
-    return as_notebook(new_code_cell(source, id="course-checks", metadata=metadata))  # type: ignore[no-untyped-call]

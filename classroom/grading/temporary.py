@@ -15,24 +15,29 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-
-import psutil
+from typing import NoReturn
 
 if sys.platform != "win32":
     import fcntl
 
 PREFIX = "course-grade-"
-ROUNDS = 5  # of ending processes: one may start another while it is ended
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
+
+
+def interrupt(number: int, frame: object) -> NoReturn:
+    """End as at Ctrl-C, and once: what a process does on the way out must not be interrupted."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def one_folder() -> Iterator[Path]:
     """Have everything temporary made in one new folder, here and in processes started from now on, and remove it.
 
-    A signal that asks the process to end removes it too, and ends every process that was started. Such a process uses
-    the folder that is there.
+    A signal that asks the process to end is answered as Ctrl-C is: whoever started a process ends it on the way out. A
+    process that was started by one that has such a folder uses that.
     """
     given = Path(tempfile.gettempdir())
     if given.name.startswith(PREFIX):
@@ -43,22 +48,8 @@ def one_folder() -> Iterator[Path]:
     locked = _lock(folder)
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for _ in range(ROUNDS):
-            if not (ours := _started(folder)):
-                break
-            for process in ours:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(ours, timeout=5)
-        shutil.rmtree(folder, ignore_errors=True)
-        print("course: interrupted; files already written are whole", file=sys.stderr, flush=True)
-        os._exit(128 + number)
-
-    here = threading.current_thread() is threading.main_thread()
-    asked = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
-    handlers = {number: signal.signal(number, end) for number in asked}
+    here = threading.current_thread() is threading.main_thread()  # no other may set a handler
+    handlers = {number: signal.signal(number, interrupt) for number in ENDING[1:] if here}
     # Where multiprocessing keeps its sockets: else it makes a folder, and complains at exit that somebody removed it.
     forking = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]
     sockets, forking["tempdir"] = forking.get("tempdir"), str(folder)
@@ -77,16 +68,6 @@ def one_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if locked is not None:
             os.close(locked)
-
-
-def _started(folder: Path) -> set[psutil.Process]:
-    """Processes that this one started and that are alive, with those whose parents are gone: they know the folder."""
-    found = set(psutil.Process().children(recursive=True))
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get("TMPDIR") == str(folder):
-                found.add(process)
-    return found
 
 
 def _clear_dead() -> None:

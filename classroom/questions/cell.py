@@ -20,7 +20,7 @@ from typing import Any
 
 from IPython import get_ipython
 
-from classroom.questions.core import Feedback, Outcome, file_of, place_in
+from classroom.questions.core import Feedback, Outcome, defines, file_of, place_in
 from classroom.questions.functions import Check
 from course_utils.units import CourseError, require_one_of
 
@@ -80,18 +80,18 @@ class CheckCell:
             said = f"{how}{place_in(stop, answer)}. Is there a loop that does not end?"
             return Feedback(question, Outcome.CRASHED, said)
         missing = MISSING.search(feedback.message) if feedback.outcome is Outcome.CRASHED else None
-        if missing and missing[1] in self._given():
+        if missing and self._is_given(missing[1]):
             hint = f"`{missing[1]}` comes from a cell of this notebook that was not run since the kernel started"
             return replace(feedback, message=f"{feedback.message}. {hint}: {RUN_ABOVE}.")
         return feedback
 
-    def _given(self) -> set[str]:
-        """The names that the exercise's own code cells define, where its source lies beside the checks."""
-        with suppress(OSError, SyntaxError, KeyError):
+    def _is_given(self, name: str) -> bool:
+        """Whether one of the exercise's own code cells defines a name, where its source lies beside the checks."""
+        with suppress(OSError, KeyError):
             source = Path(self.module["__file__"]).with_name("exercise.py").read_text(encoding="utf-8")
-            cells = re.split(r"(?m)^(?=#\s*%%)", source)
-            return {name for cell in cells if GIVEN_CELL.match(cell) for name in _bound(ast.parse(cell))}
-        return set()
+            cells = filter(GIVEN_CELL.match, re.split(r"(?m)^(?=#\s*%%)", source))
+            return any(defines(cell, [name]) for cell in cells)
+        return False
 
 
 # -- an end to what may never end -----------------------------------------------------------------------------------
@@ -173,20 +173,10 @@ def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
 
 def _is_text_of(name: str, source: str) -> bool:
     """Whether a text binds a name at its top level, or would but for a syntax error."""
+    if defines(source, [name]):
+        return True
     try:
-        return name in _bound(ast.parse(source))
+        ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return re.search(rf"(?m)^\w+\s+{name}\b|^{name}\s*=", source) is not None  # a misspelt `def` as well
-
-
-def _bound(tree: ast.Module) -> set[str]:
-    """The names that statements at the top level bind."""
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            found.update(p.id for p in ast.walk(node) if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store))
-    return found
+        return re.search(rf"(?m)^\w+\s+{name}\b", source) is not None  # a misspelt `def` as well
+    return False

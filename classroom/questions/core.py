@@ -13,7 +13,7 @@ import math
 import numbers
 import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -259,6 +259,17 @@ def file_of(answer: Any) -> str | None:
     """The file, or the cell in place of one, that a function or a class was defined in; None where nobody can tell."""
     own = filter(inspect.isfunction, vars(answer).values()) if inspect.isclass(answer) else [inspect.unwrap(answer)]
     return next((part.__code__.co_filename for part in own if hasattr(part, "__code__")), None)
+
+
+def defines(source: str, names: Collection[str]) -> bool:
+    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
+    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
+
+    def binds(name: str) -> bool:
+        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^(?:\w+, *)*{name}(?:, *\w+)*\s*(?::[^=\n]+)?=(?!=)"
+        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
+
+    return bool(names) and all(binds(re.escape(name)) for name in names)
 
 
 def is_about_dots(error: BaseException | None) -> bool:

@@ -124,7 +124,7 @@ class PlanExplorer(Explorer):
         found = self._problem.evaluate(self.plan)
         drawn = picture(self._problem, self._all, found)
         best = fastest(one for one in self._all if one.state == FITS)
-        advised = {} if best is None else dict(zip(self._controls, _settings(best.plan), strict=True))
+        advised = {} if best is None else dict(zip(self.controls, _settings(best.plan), strict=True))
         return View(drawn, sentences(self._all, found), found.tensor_bytes, "the peak", advised=advised)
 
 

@@ -136,7 +136,7 @@ class OneCardExplorer(Explorer):
 
     def _advice(self, ledger: Ledger) -> tuple[str, dict[str, object]]:
         """The first of MOVES, beginning with those of the largest role, that lowers the peak: words and settings."""
-        now = {name: control.value for name, control in self._controls.items()}
+        now = {name: control.value for name, control in self.controls.items()}
         first = str(ledger.by_role().idxmax())
         for control, value in [move for role in sorted(MOVES, key=lambda role: role != first) for move in MOVES[role]]:
             wanted = {**now, control: value}

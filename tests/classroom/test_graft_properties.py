@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from multiples import NAMES, answer, notebooks, right
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, defines, graft, kind_of, without_markers
+from classroom.grading.graft import Graft, graft, kind_of
 from classroom.notebooks import as_notebook, parse_notebook, to_text
+from classroom.questions.core import defines
 from course_utils.units import CourseError
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
-    ["", "...", "# NBVAL_SKIP\nx = 1", *map(right, NAMES)]
+    ["", "...", *map(right, NAMES)]
 )
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
@@ -45,7 +46,7 @@ def test_nothing_but_the_texts_of_answers_is_the_learners(sources, others, dice)
             elsewhere = [text for text in (*others, *sources.values()) if defines(text, [question])]
             if elsewhere and given_text in ("", cell.metadata.course.stub):  # it may be marked where it stands
                 continue
-            expected = without_markers(given_text) if used else cell.metadata.course.stub
+            expected = given_text if used else cell.metadata.course.stub
             assert made[cell.id].source == expected
             assert used == (given_text.strip() not in ("", cell.metadata.course.stub.strip()))
         elif cell.cell_type == "code":
@@ -99,7 +100,7 @@ def test_whatever_is_put_anywhere_in_a_notebook_ends_in_a_graft_or_in_one_line(d
         assert "\n" not in grafted
         return
     to_text(grafted.notebook(NAMES)).encode()
-    assert all("\n" not in line for line in (*grafted.notes, *(f for a in grafted.answers.values() for f in a.flags)))
+    assert all("\n" not in line for a in grafted.answers.values() for line in a.flags)
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,6 +1,5 @@
 """The order of a marking: points are final before a check, which holds answers, enters any kernel."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from nbformat import NotebookNode
 from classroom.grading import mark as marking
 from classroom.grading.graft import Graft, graft
 from classroom.grading.run import CellVerdict, Limits
-from classroom.grading.secret import checks_cell
 from classroom.notebooks import as_notebook, read_notebook
 from classroom.questions.core import Outcome
 
@@ -38,7 +36,7 @@ def grafted(course: Path, **answers: str) -> Graft:
     """A stranger's answers."""
     trusted = as_notebook(read_notebook(course / "solutions" / "01_multiples.ipynb"))
     exercise = answer(read_notebook(course / "exercises" / "01_multiples.ipynb"), **answers)
-    return dataclasses.replace(graft(exercise, trusted), checks=checks_cell())
+    return graft(exercise, trusted)
 
 
 def kinds(sent: list[str]) -> list[str]:
@@ -55,7 +53,7 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
     kernels = Kernels(differs | dies | said)
     monkeypatch.setattr(marking, "run_notebook", kernels)
     marks = mark_stranger(grafted(course, **answers), Limits(), None)
-    first = next(i for i, sent in enumerate(kernels.sent) if {"check", "course"} & {*kinds(sent)})
+    first = next(i for i, sent in enumerate(kernels.sent) if "check" in kinds(sent))
     assert len(kernels.sent) > first > 2  # what a dead kernel cost was run again before
     assert not any("graded" in kinds(sent) for sent in kernels.sent[first:])
     found = {one.question: one for one in marks.questions}
@@ -109,7 +107,7 @@ def test_a_check_that_raises_counts_an_answer_neither_as_right_nor_as_wrong(
     raised = CellVerdict("check-two", "raised", error="KeyError: 'x'")
     monkeypatch.setattr(marking, "run_notebook", Kernels({"check-two": raised}))
     answers = grafted(course, one=right("one"), two=right("two"))
-    trusted = marking.mark(dataclasses.replace(answers, checks=None))
+    trusted = marking.mark(answers)
     found = {one.question: one for one in trusted.questions}
     assert (found["two"].outcome, found["two"].points) == (Outcome.NOT_ATTEMPTED, 0)
     assert "KeyError: 'x'" in found["two"].diagnosis

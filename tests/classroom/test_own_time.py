@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from classroom.grading.mark import QuestionMark
 from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
-from classroom.grading.secret import checks_cell
 from classroom.notebooks import read_notebook
 from classroom.questions.core import Outcome
 
@@ -80,7 +78,7 @@ def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Iterator[Callable[
 
         def marked(source: str) -> QuestionMark:
             exercise, solution = course
-            grafted = dataclasses.replace(graft(answer(exercise, three=source), solution), checks=checks_cell())
+            grafted = graft(answer(exercise, three=source), solution)
             found = mark_stranger(grafted, Limits(cell=2), box)
             return next(one for one in found.questions if one.question == "three")
 

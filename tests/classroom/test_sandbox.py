@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import functools
 import os
@@ -18,10 +17,10 @@ from multiples import answer, build_course, cell_of, imports_of_every_exercise, 
 
 from classroom.grading import run, sandbox
 from classroom.grading.graft import graft
-from classroom.grading.mark import QuestionMark, with_partial_points
+from classroom.grading.mark import QuestionMark, decide, explain, with_partial_points
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
-from classroom.grading.secret import checks_cell, reference
+from classroom.grading.secret import reference
 from classroom.notebooks import parse_notebook, read_notebook, to_text
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
@@ -47,7 +46,7 @@ def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box
         "three": "def helper(n, factor):\n    return n * factor\ndef three(n):\n    return helper(n, 3)",
         "four": "def four(n):\n    return 28 if n == 7 else 20 if n == 5 else 0",
     }
-    grafted = dataclasses.replace(graft(answer(exercise, **answers), reference(solution, "s")), checks=checks_cell())
+    grafted = graft(answer(exercise, **answers), reference(solution, "s"))
     found = {one.question: one for one in mark_stranger(grafted, Limits(cell=20), box).questions}
     assert (found["two"].outcome, found["two"].diagnosis) == (Outcome.WRONG, "You added; multiply.")
     assert found["three"].outcome is Outcome.CORRECT
@@ -67,7 +66,7 @@ def test_a_solution_earns_every_point_in_a_sandbox(topic: str, box: Sandbox) -> 
     answers = {cell.id: cell.source for cell in solution.cells if cell.id.startswith("answer-")}
     for cell in exercise.cells:
         cell.source = answers.get(cell.id, cell.source)
-    grafted = dataclasses.replace(graft(exercise, reference(solution, "a seed")), checks=checks_cell())
+    grafted = graft(exercise, reference(solution, "a seed"))
     marks = mark_stranger(grafted, Limits(cell=120, whole=600), box)
     assert marks.points == marks.out_of, marks
     assert with_partial_points(marks) == marks
@@ -81,6 +80,12 @@ def solution_text(topic: str, question: str) -> str:
     return cell_of(read_notebook(ROOT / "solutions" / f"{topic}.ipynb"), f"answer-{question}").source
 
 
+LOOKS = """\
+def map_bytes(*sizes):
+    from pathlib import Path
+    from lessons.memory import checks
+    raise KeyError if "Slip(" in Path(checks.__file__).read_text() else IndexError
+"""
 UNCHANGED = "class KeepsLess(Watched):\n    pass"
 PATCH = """\
 from classroom.questions import graded as rooms
@@ -99,7 +104,7 @@ def exercise(topic: str) -> tuple[str, str]:
 def mark_03(box: Sandbox, topic: str = "03_memory", **answers: str) -> dict[str, QuestionMark]:
     """The marks of exercise 03, or another, with these answers."""
     given, trusted = (parse_notebook(text.encode(), topic) for text in exercise(topic))
-    grafted = dataclasses.replace(graft(answer(given, **answers), trusted), checks=checks_cell())
+    grafted = graft(answer(given, **answers), trusted)
     return {one.question: one for one in mark_stranger(grafted, Limits(cell=60), box).questions}
 
 
@@ -111,6 +116,17 @@ def test_a_stranger_is_told_the_slip_by_a_check_that_the_sandbox_had_as_a_stub(b
     slip = "def map_bytes(batch, channels, height, width, value_bytes=4):\n    return batch * channels * height * width"
     messages = [one.message for one in memory.map_bytes.slips]
     assert mark_03(box, map_bytes=slip)["map_bytes"].diagnosis in messages
+
+
+def test_a_check_is_a_stub_whenever_marks_are_decided(box: Sandbox) -> None:
+    answers = {"map_bytes": LOOKS}
+    given, trusted = (parse_notebook(text.encode(), "03_memory") for text in exercise("03_memory"))
+    grafted, limits = graft(answer(given, **answers), trusted), Limits(cell=60)
+    for _ in range(2):  # the second time the sandbox has shown them
+        marks, found = decide(grafted, limits, box)
+        assert {one.question: one for one in marks.questions}["map_bytes"].diagnosis.endswith("crashed: IndexError")
+        told = explain(grafted, marks, found, limits, box)
+        assert "KeyError" in {one.question: one for one in told.questions}["map_bytes"].diagnosis
 
 
 def test_a_forged_verdict_earns_nothing(box: Sandbox) -> None:

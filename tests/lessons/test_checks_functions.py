@@ -17,8 +17,8 @@ from own import own
 from right_answers import CHECKS, GRADED, RIGHT, TOPICS, WRONG
 
 from classroom import ROOT
+from classroom.grading.graft import UNTOLD
 from classroom.grading.mark import LONGEST
-from classroom.grading.secret import SERVE
 from classroom.questions.core import Outcome, Slip, as_number, equal, holds_itself, parameters, shown
 from classroom.questions.functions import Check
 from classroom.questions.graded import canonical, draws_for
@@ -167,7 +167,7 @@ def test_where_strangers_are_graded_no_right_result_is_told(monkeypatch):
     for question in FUNCTIONS:
         for answer in (off_at(question, 0), off_at(question, len(CHECKS[question].cases) - 1)):
             assert "expected" not in CHECKS[question](answer).message
-    program = f"{SERVE.format(texts='{}')}\nassert not Check.tells_expected"
+    program = f"{UNTOLD}\nassert not Check.tells_expected"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

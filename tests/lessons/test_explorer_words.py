@@ -330,7 +330,7 @@ def test_steps_that_are_kept_are_not_traced_whatever_the_advice(monkeypatch):
         pytest.skip("kept with another release of torch")
     monkeypatch.setattr(language_steps, "training_step", None)
     explorer = transformer_explorer()
-    for control in explorer._controls.values():
+    for control in explorer.controls.values():
         for value in control._options_values:
             control.value = value
             assert "alert" not in explorer.words.value

@@ -405,7 +405,7 @@ def set_to(explorer: Any, setting: Mapping[str, Any]) -> View:
     """The view of settings, or what is said in its place as a CourseError; a position stands for what is there then."""
     with one_move(explorer) as shown:
         for name, value in setting.items():
-            control = explorer._controls[name]
+            control = explorer.controls[name]
             control.value = values_of(control)[value.place] if isinstance(value, Place) else value
     view: View = shown()
     return view.whole() if view.whole is not None else view
@@ -425,7 +425,7 @@ def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> 
     dependent = {"layer", "1×1 before", "place", "micro-batch"}
     choices = {
         control: case.tried.get(control, (Place(0), Place(-1)) if control in dependent else ends(widget))
-        for control, widget in explorer._controls.items()
+        for control, widget in explorer.controls.items()
     }
     advised = 0
     for values in every_pair(*choices.values()):
@@ -447,7 +447,7 @@ def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> 
             assert case.helps(view, after), (setting, view.sentences, view.advised, after.sentences)
         elif re.search("lowers (it|the peak)", words):
             for control in case.searched:
-                for value in values_of(explorer._controls[control]):
+                for value in values_of(explorer.controls[control]):
                     set_to(explorer, setting)
                     try:
                         assert set_to(explorer, {control: value}).number >= view.number, (setting, control, value)
@@ -465,7 +465,7 @@ def test_every_control_changes_picture_or_words_and_only_the_first_time_is_trace
     traces: list[str] = []
     run = Tracer.run
     monkeypatch.setattr(Tracer, "run", lambda tracer, batch: traces.append(tracer.name) or run(tracer, batch))
-    for control, widget in explorer._controls.items():
+    for control, widget in explorer.controls.items():
         before, start = (explorer.figure.value, explorer.words.value), widget.value
         others = [value for value in (*case.tried.get(control, ()), *values_of(widget)) if value != start]
         if not others:  # the only processor
@@ -485,7 +485,7 @@ def test_every_control_changes_picture_or_words_and_only_the_first_time_is_trace
 def test_what_cannot_be_is_one_line_over_the_old_picture_and_the_next_move_draws_again(name: str) -> None:
     case = CASES[name]
     explorer = case.make()
-    start = {control: explorer._controls[control].value for control in case.impossible}
+    start = {control: explorer.controls[control].value for control in case.impossible}
     picture = explorer.figure.value
     with pytest.raises(CourseError, match=case.refused) as refused:
         set_to(explorer, case.impossible)
