@@ -20,6 +20,7 @@ from lessons.shared.sources import DETTMERS, traced
 
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
 LARGE = 1024  # a batch that is large beside BATCH
+SMALL = 32  # and one that is small
 LITTLE_GAIN = 1.5  # times as fast on four cards, and it is almost nothing
 LITTLE = 0.05  # of a speed-up, which nobody minds losing
 GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
@@ -63,7 +64,7 @@ def _dense_gains_nothing() -> Finding:
     then = on_cards(ledger, CARD, LINK, CARDS)
     now = {link: on_cards(ledger, "H100 SXM", link, CARDS).speed_up for link in ("PCIe 5.0 x16", "NVLink 4")}
     larger = on_cards(dense_net().at(LARGE), CARD, LINK, CARDS).speed_up
-    slow_card = on_cards(ledger, CARD, "PCIe 5.0 x16", CARDS).speed_up  # the same link, less arithmetic a second
+    swapped = {link: on_cards(ledger, CARD, link, CARDS).speed_up for link in ("PCIe 3.0 x16", "PCIe 5.0 x16")}
     size = 4 * parameters(ledger)
     little, *today, even_larger = [gain < LITTLE_GAIN for gain in (then.speed_up, *now.values(), larger)]
     if all((little, *today, even_larger)):
@@ -78,9 +79,10 @@ def _dense_gains_nothing() -> Finding:
         f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
         f"{then.speed_up:.2f} times as fast; with batch {LARGE:,} a card {larger:.1f} times. H100s, batch {BATCH}: "
         + ", ".join(f"on {link} {gain:.1f} times" for link, gain in now.items())
-        + f"; {CARD}s on PCIe 5.0 x16 {slow_card:.1f} times",
+        + f"; {CARD}s "
+        + ", ".join(f"on {link} {gain:.1f} times" for link, gain in swapped.items()),
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
-        "decide together. Over the PCIe of its own day the claim holds then and now, with a batch that is not large.",
+        f"decide together. With a batch that is not large the claim holds of {CARD}s on {LINK} and of H100s on 5.0.",
         rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in 2014, on H100s with "
         f"either link, and with a batch of {LARGE:,}; wrong if in none of the four",
     )
@@ -134,22 +136,32 @@ def _separate_experiments() -> Finding:
 
 @claim(9, DETTMERS, "Convolutional networks parallelise well, because their weights are shared.")
 def _convolutions_share() -> Finding:
-    ledger = traced(networks.vgg16).at(BATCH)
-    table = ledger.by_layer().set_index("layer")
+    own = weights_without_sharing(traced(networks.vgg16).at(BATCH))
+    table = traced(networks.vgg16).at(BATCH).by_layer().set_index("layer")
     convolutions = [layer for layer in table.index if layer.startswith("conv")]
     work = float(table.loc[convolutions, "flops"].sum() / table["flops"].sum())
     weights = float(table.loc[convolutions, "parameters"].sum() / table["parameters"].sum())
-    shared, unshared = with_and_without_sharing()
-    own = weights_without_sharing(ledger)
-    verdict = RIGHT if work > 0.9 and weights < 0.2 and unshared < GOOD * CARDS < shared else PARTLY
+    nets = {"VGG-16": networks.vgg16, "AlexNet": networks.alexnet}
+    gains = {
+        (name, batch): with_and_without_sharing(traced(net).at(batch))
+        for name, net in nets.items()
+        for batch in (BATCH, SMALL)
+    }
+    shared, unshared = gains["VGG-16", BATCH]
+    told = ", ".join(
+        f"{name} " + " and ".join(f"{gains[name, batch][0]:.1f} with {batch}" for batch in (BATCH, SMALL))
+        for name in nets
+    )
+    good = GOOD * CARDS
     return Finding(
-        verdict,
-        f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; on {CARDS} cards "
-        f"of 2014, batch {BATCH}, modelled, it is {shared:.1f} times as fast; with weights of its own at every "
-        f"position, {own / 1e9:.1f} billion, and the same computation, about {unshared:.1f} times",
+        by_cases([gain > good for gain, _ in gains.values()] + [without < good for _, without in gains.values()]),
+        f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; times as fast on "
+        f"{CARDS} cards of 2014, modelled, by images a card: {told}; VGG-16 with weights of its own at every "
+        f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}",
         "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once "
-        "for an image, as in a dense network.",
-        rule=f"right if it gains over {GOOD * CARDS:.1f} times, and less without sharing",
+        "for an image, as in a dense network, and as in the dense layers that hold most of AlexNet's weights.",
+        rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without sharing; "
+        "wrong if none of that holds",
     )
 
 
@@ -164,14 +176,13 @@ def weights_without_sharing(ledger: Ledger) -> int:
     return int((table["parameters"] * positions).sum())
 
 
-def with_and_without_sharing() -> tuple[float, float]:
-    """How many times as fast VGG-16 is on CARDS cards, and how many if no position shared its weights.
+def with_and_without_sharing(ledger: Ledger) -> tuple[float, float]:
+    """How many times as fast this step is on CARDS cards, and how many if no position shared its weights.
 
     Then every position of a convolution's result would have weights of its own, and their gradients to send. The card
     computes as before, also the update, which is that of the shared weights on one card and on several. The step takes
     as long as the computation or the link, whichever takes longer.
     """
-    ledger = traced(networks.vgg16).at(BATCH)
     more = weights_without_sharing(ledger) / parameters(ledger)
     found = on_cards(ledger, CARD, LINK, CARDS)
     apart = max(found.alone_seconds, more * found.link_seconds)

@@ -114,18 +114,18 @@ print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {copy}")
 print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kernel}")
 
 # %% [markdown] slide="subslide"
+# With R operations and L bytes a second, kernels of k × k, C channels *written*, 4 bytes a value:
+#
 # Copy: 4 · values read / L. Kernel: 2 · k² · C · values read / R.
 #
-# The values read cancel, and with them batch, height, width and the channels *read*. What is left:
+# The values read cancel, and so do batch, height, width and channels *read*:
 #
 # **The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L**
 
 # %% [markdown] slide="notes"
-# for kernels of k × k, C channels *written*, R operations and L bytes a second, and 4 bytes a value. (A stride of s
-# divides the left side by s².)
-#
-# That is the way out. On the way back a copy runs beside *another* layer, one nearer to the loss. A convolution there has
-# two kernels, one for each gradient, so about twice its forward time; a pool has next to none.
+# (A stride of s divides the left side by s².) That is the way out. On the way back a copy runs beside *another* layer,
+# one nearer to the loss. A convolution there has two kernels, one for each gradient, so about twice its forward time;
+# a pool takes next to no time.
 
 # %% tags=["change"]
 # Change the device, or kernel, stride and channels written of a layer, and run again.
@@ -218,7 +218,7 @@ schedule_lanes(
 
 # %% [markdown] slide="notes"
 # Read the lanes from left to right; below is memory over the same time. A wait is named after the layer that cannot
-# start, not after the one whose copy is late. The four named in the picture:
+# start, not after the one whose copy is late. (*1.1 GiB of pool1* is the index that it keeps.) The four longest:
 
 # %% slide="skip"
 for stall in sorted(moved.stalls, key=lambda stall: -stall.seconds)[:4]:
@@ -266,7 +266,8 @@ for stall in sorted(some.stalls, key=lambda stall: -stall.seconds)[:2]:
 # Let a layer start while up to *five* copies out are still under way, and bring up to five maps back ahead of use.
 
 # %% [markdown] slide="notes"
-# As before, 13 GiB go out and come back. The two longest waits above made the step a tenth longer.
+# As before, 13 GiB go out and come back. In the first schedule the two longest waits, 190 and 180 ms, alone made the step
+# a tenth longer.
 
 # %%
 second = predict(
@@ -290,21 +291,33 @@ reveal(
     ],
 )
 
+# %% slide="subslide" folded=true
+schedule_lanes(
+    five,
+    room,
+    kept,
+    limit="T4 − context",
+    title="Five in flight: copies run on under later layers; "
+    f"{100 * five.slowdown:.1f} % longer, peak {format_bytes(five.peak_bytes)}",
+)
+
 # %% [markdown] slide="notes"
-# A late copy may now catch up under the kernels that follow. The price is memory, as a map stays on the card until it has
-# left. **How many can be in flight before the peak rises? How many until hardly anything waits?**
+# Compare with the first schedule: in the forward pass one copy now follows another, and catches up under the kernels that
+# come later. The price is memory, as a map stays on the card until it has left. **How many can be in flight before the
+# peak rises? How many until hardly anything waits?**
 
 # %% slide="subslide"
 print(f"the card without the context: {format_bytes(room)}")
 compared(vgg, {f"{several} in flight": ("windowed", several) for several in range(2, 8)})
 
 # %% [markdown] slide="notes"
-# **The tensors now go in, with room to spare:** 10.86 GiB in place of 14.70. Up to four in flight cost no memory at the
-# peak, and with six hardly anything waits. (Whether a fast convolution's scratch memory finds a hole between the blocks
-# is lesson 03's question: try the real step.)
+# **Up to four in flight cost no memory at the peak:** it stays the 10.86 GiB of the first schedule. With six hardly
+# anything waits. (The explorer below calls one in flight *tight*. It also asks whether a fast convolution's scratch
+# memory, a guess, finds one hole between the blocks of its moment, which is not the peak: lesson 03. Try the real
+# step.)
 #
-# How much time is there to catch up in? Here are the seconds of each pass, with five in flight. And were the kernels of
-# one pass 1.5 times as fast, would the step save what they save?
+# How much time is there to catch up in? Here are the seconds of each pass, with five in flight. Then we make the kernels of
+# one pass alone 1.5 times as fast: how much of the time they save does the step save?
 
 # %% slide="subslide" folded=true
 work, rows = five.work, {}
@@ -323,8 +336,8 @@ for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# **The forward pass is the tight one.** Half of the copies run in it, and a third of the kernels: hardly more time than
-# the copies need. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
+# **The forward pass is the tight one.** Half of the copies run in it, and a third of the kernels' time: hardly more
+# than the copies need. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -375,7 +388,8 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## From card to card
 #
-# The rule needs only R and L. In 16 bits a value has two bytes: there it is k² · C ≥ R / L, with the R of 16 bits.
+# Of the card, the rule needs only R and L. In 16 bits a value has two bytes: there it is k² · C ≥ R / L, with the R of
+# 16 bits.
 
 # %% folded=true
 table = pd.DataFrame(
@@ -402,7 +416,9 @@ table
 # And does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
 # bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and 312 TFLOP/s, NVIDIA's data sheet). Twice
 # the bytes at half the rate: the last column holds for TF32 too. All our float32 figures are without it,
-# `torch.backends.cudnn.allow_tf32 = False`. Our step with it:
+# `torch.backends.cudnn.allow_tf32 = False`. Here is our step with it. Read that as an upper estimate, like the last column
+# above and the transformers below: measured steps gain less from tensor cores than our R promises (lesson 08), and slower
+# kernels hide more.
 
 
 # %% slide="subslide"
@@ -415,15 +431,11 @@ print("PyTorch's default lets convolutions use TF32:", torch.backends.cudnn.allo
 for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
     print(f"H100, {name}: {100 * simulate(vgg, device, 'all').slowdown:.0f} % longer")
 
-# %% [markdown] slide="notes"
-# Take the last figure as an upper estimate, like the last column above and the transformers below: measured steps gain
-# less from tensor cores than our R promises (lesson 08), and slower kernels hide more.
-
 # %% [markdown] slide="slide"
 # ## Which copies still hide?
 #
-# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. Move the input of a transformer's block alone, and
-# compute its inside again (lesson 10).
+# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. What helps is more arithmetic for each byte that moves:
+# keep of a transformer's block its input alone, move that, and compute the inside again (lesson 10).
 
 # %% [markdown] slide="notes"
 # A *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text; each is a vector of *h*
@@ -452,7 +464,7 @@ for name, h in widths.items():
 # ## The real thing
 #
 # A copy overlaps with kernels if it has its own stream, does not wait, and the host's memory is pinned. The three numbered
-# lines are what keep it correct. (No GPU has run them for this course.)
+# lines keep it correct; how much memory it saves is another matter (below). (No GPU has run it for this course.)
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -480,6 +492,12 @@ for name, h in widths.items():
 # from *pageable* memory the driver first copies into a pinned buffer of its own (NVIDIA's *CUDA C++ Best Practices
 # Guide*). All other programs lose it: the 13 GiB of VGG-16's maps pin 23, as torch 2.13 rounds each block up to a power
 # of two.
+#
+# Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and a block is free again only
+# after its copy: where kernels are fast beside the link the next map finds none, and the allocator takes new memory
+# until the card is full. A version for use keeps the last few (tensor, event) pairs and, before it drops the oldest,
+# lets the kernels' stream wait for its event (torchtune: `max_fwd_stash_size`; the class below: `window`). These are
+# the *several in flight* of the schedule above.
 #
 # Only the way out overlaps here. Each tensor comes back *on demand*, on the stream of the kernels, and the kernel that
 # needs it waits for the whole copy. To *prefetch* is to begin the copy some layers earlier, on the stream of copies, at
@@ -566,14 +584,14 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A convolution hides the copy of its input if k² · C ≥ 2 · R / L.
-# 2. With several in flight, late copies catch up if their pass has time; the forward pass is the tight one.
+# 1. In float32 a convolution hides the copy of its input if k² · C ≥ 2 · R / L; in 16 bits if it is R / L, with a larger R.
+# 2. With several copies in flight, late ones catch up if their pass has time; the forward pass is the tight one.
 # 3. A transformer's block surely hides the copy of its input if 12 · h ≥ R / L, and may below.
 
 # %% [markdown] slide="notes"
-# In 16 bits the convolution needs R / L, with an R that on tensor cores is larger: an H100 asks for more than VGG-16 has.
-# A copy out and back changes no bit: what it costs is time, and pinned memory of the host. VGG-16's peak fell by a
-# quarter. Lesson 10 asks when computing a map again is cheaper than moving it.
+# In 16 bits a V100, an A100 and an H100 ask for more than any convolution of VGG-16 has. A copy out and back changes
+# no bit: what it costs is time, and pinned memory of the host. VGG-16's peak fell by a quarter. Lesson 10 asks when
+# computing a map again is cheaper than moving it.
 #
 # Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
 # `course check 09` gives your marks. The appendix below holds the schedule against 13 published figures: it agrees with
@@ -581,8 +599,8 @@ offload_explorer()
 
 # %% [markdown] slide="skip"
 # **Further: a whole step of transformer blocks.** Five blocks of each model on an H100, four texts of 2,048 tokens. Times
-# are beside the step that keeps everything. With *every map moved* five copies are in flight. Of the blocks' inputs one
-# is, and it has all kernels of its block to hide behind:
+# are beside the step that keeps everything. Where every map moves, five copies may be in flight. Where only the blocks'
+# inputs move, one at a time is: it has its whole block to hide behind.
 
 # %% slide="skip" folded=true
 columns = {}
@@ -621,8 +639,8 @@ pd.DataFrame(columns)
 # %% [markdown] slide="skip"
 # Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It saves little
 # here, as there is little to move: 224 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the loss. The
-# wide model's copies hide, as the rule says. The narrow one's hide as well: norms and other kernels that are no products,
-# which the rule leaves out, alone outlast a copy. (The trace is of eager PyTorch.)
+# wide model's copies hide, as the rule says. The narrow one's hide as well: its norms and other small
+# kernels, which the rule leaves out, take longer than a copy all by themselves. (The trace is of eager PyTorch.)
 #
 # torchtune measured its own with a whole model: Llama 3.2 3B, 2 × 4,096 tokens in bfloat16, on an A100. Added to
 # checkpointing and an update within the backward pass, it took the peak from 23.1 to 21.8 GiB, for 0.1 % fewer tokens a
@@ -767,7 +785,7 @@ for row in published[published["verdict"] == "misses"].to_dict("records"):
 
 # %% [markdown] slide="skip"
 # The best known figure, 18 % lost by VGG-16 at batch 256, depends on how fast one takes the kernels to be. We found no
-# publication of which share of the peak theirs reached, so the place of the white point is an assumption:
+# publication of which share of the peak theirs reached, so the place of the hollow point is an assumption:
 
 # %% slide="skip" folded=true
 loss_by_efficiency(
