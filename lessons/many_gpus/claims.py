@@ -160,8 +160,8 @@ def _convolutions_share() -> Finding:
         f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}",
         "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once "
         "for an image, as in a dense network, and as in the dense layers that hold most of AlexNet's weights.",
-        rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without sharing; "
-        "wrong if none of that holds",
+        rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
+        "sharing; wrong if none of that holds",
     )
 
 

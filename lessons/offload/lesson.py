@@ -114,11 +114,11 @@ print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {copy}")
 print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kernel}")
 
 # %% [markdown] slide="subslide"
-# With R operations and L bytes a second, kernels of k × k, C channels *written*, 4 bytes a value:
+# R operations, L bytes a second; kernels k × k, C channels *written*; 4 bytes:
 #
 # Copy: 4 · values read / L. Kernel: 2 · k² · C · values read / R.
 #
-# The values read cancel, and so do batch, height, width and channels *read*:
+# Values read cancel, so do batch, height, width, channels *read*:
 #
 # **The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L**
 
@@ -291,7 +291,7 @@ reveal(
     ],
 )
 
-# %% slide="subslide" folded=true
+# %% slide="skip" folded=true
 schedule_lanes(
     five,
     room,
