@@ -22,8 +22,8 @@
 # **Part one** asks what fits: parameters, then feature maps, then what the driver takes. **Part two** asks what to do
 # without such a card, or with little money, and ends in a decision for three budgets.
 #
-# About 105 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
-# (bandwidth, arithmetic rate). No GPU is needed.
+# About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
+# trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
 import copy
@@ -160,8 +160,8 @@ skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
 # The step fits, as the text says. Next to nothing in it is a feature map, so 12 bytes for each of 52,136,032 parameters
-# should do. (The text prints the number of weights with one digit too many.) The trace has a little more: batch,
-# gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
+# should do. The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies
+# matrices.
 
 # %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
@@ -229,7 +229,7 @@ reveal(
             "A few more, for fewer parameters? It is the maps that count.",
         ),
         *(
-            (texts, "Larger than an image, as you thought, and larger still.")
+            (texts, "You expected a text to need more than an image. It needs even more.")
             for texts in (5, 10, 20, 30)
         ),
     ],
@@ -278,8 +278,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MB of 2014 were a buffer. Part of it is needed: driver and libraries load code for every process that uses the
-# card, its *context*. To measure it, run a step with no other program on the card, then:
+# The 400 MiB of 2014 were a buffer. Part of that is really needed. For every process that uses the card, driver and
+# libraries load code onto it: the process's *context*. To measure it, run a step with no other program on the card, then:
 #
 # ```python
 # free, total = torch.cuda.mem_get_info()
@@ -297,33 +297,15 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# For a known card the course assumes the largest context reported for its architecture, lazy or eager, and never less
-# than 512 MiB; for a card given only by its size, 512 MiB. So the RTX 3090 pays for an old report:
-
-# %% folded=true
-mib = seen["context, MiB"]
-print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
-print(f"as the least the course takes {format_bytes(context().least)}, rounded down")
-for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
-    print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
-ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
-old = max(ampere, key=lambda one: one.mib)
-lazy = [one.mib for one in ampere if one.loading == "lazy"]
-how = {"eager": "eagerly", "lazy": "lazily"}[old.loading]
-print(f"  seen on an {old.name}, in {old.year}, with kernels loaded {how};", end=" ")
-print(f"lazily: {min(lazy):.0f} to {max(lazy):.0f} MiB")
-t4 = device("T4")
-print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
-print("and its context comes out of these")
-
-# %% [markdown] slide="notes"
-# With kernels loaded lazily, expect more room on an RTX 3090 than the tables here say. And as the last line says, a part
-# of some cards is not available to programs at all; the course allows for that where a source gives the number.
+# 940 or 479 MiB on one card: the context depends on how kernels are loaded. The course assumes the largest that was
+# reported for a card's architecture, and never less than 512 MiB. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its
+# architecture under a PyTorch of 2022 that loaded eagerly; loaded lazily, 501 MiB was the most (*Further*). So with
+# today's PyTorch expect more room on an RTX 3090 than the tables below say.
 #
 # Now the verdicts, exactly. A step *fits* if its tensors, the gaps that PyTorch's allocator leaves and the scratch memory
-# of kernels find room beside the context that is assumed. It does *not fit* if its tensors and the least context are more
-# than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these verdicts are
-# wrong.
+# of kernels find room beside the context that is assumed. It does *not fit* if its tensors and the least context, 112 MiB,
+# are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
+# verdicts are wrong.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -332,10 +314,10 @@ print("and its context comes out of these")
 
 # %% [markdown] slide="notes"
 # The vertical line is the traced peak plus the least context. A card with a blue dot holds the step; on an orange one it
-# is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as their contexts differ.
-# Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40 or K80 (its pull
-# request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385). Before each move,
-# say which card drops out next.
+# is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as the contexts assumed
+# for them differ. Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40
+# or K80 (its pull request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385).
+# Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -630,10 +612,11 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved nearly half of the traced peak, less of the measured one. If it cost accuracy, then less than two seeds
-# differ. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. (The
-# measured peak includes the scratch memory of kernels, the trace does not.) Five digits are much like five others; this
-# run says nothing about tasks that differ more.
+# Freezing saved about half of an epoch's time and nearly half of the traced peak, but less of the measured one. (The
+# scratch memory of kernels, which a trace does not include, may be the reason. We did not test that.) If freezing cost
+# any accuracy, the loss is smaller than the difference between two seeds. The control, a head on random weights, falls far
+# behind: it is the training of the backbone that helps. Five digits are much like five others; this run says nothing
+# about tasks that differ more.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
@@ -641,19 +624,21 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # Back to the question. What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
 # 30 days, 720 hours.
 
-# %% tags=["change"]
-# Change the network (a name of NETWORKS). Which budget would you take?
-name, batch = "ResNet-50", 32
+# %% [markdown] slide="notes"
+# Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. (The RTX 3090's is smaller than the
+# RTX 4090's because of the old report's context.) The *samples a second* come from the model of lesson 01, which was off
+# by up to a factor of two.
 
 
+# %% slide="skip" folded=true
 def as_it_runs(card):
     """The card as convolutions use it: TF32 where it has that, no sums in float16."""
     rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
     return replace(card, float32_tflops=rate, float16_tflops=None)
 
 
-tables = {}
-for title, precision in (("float32", "float32"), ("mixed precision", "float16")):
+def in_a_month(name, batch, precision):
+    """What every offer trains: its largest batch, its speed, and millions of samples."""
     step, rows = traced(name, precision), []
     for offer in offers():
         time = predict_step(step.at(batch), as_it_runs(offer.device), precision)
@@ -663,28 +648,33 @@ for title, precision in (("float32", "float32"), ("mixed precision", "float16"))
         card, hours = offer.device.name, round(offer.hours)
         rows.append((offer.budget, card, hours, fits, round(a_second), month))
     offered = ["budget", "card", "hours"]
-    columns = [*offered, "fits up to", "samples a second", "million in all"]
-    tables[title] = pd.DataFrame(rows, columns=columns).set_index(offered)
-pd.concat(tables, axis="columns")
+    columns = [*offered, "largest batch", "samples a second", "million samples in the hours"]
+    return pd.DataFrame(rows, columns=columns).set_index(offered)
+
+
+# %% tags=["change"]
+# Change the network (a name of NETWORKS), or the precision to "float16": mixed precision,
+# 16-bit numbers where they suffice (lesson 08). Which budget would you take?
+name, batch, precision = "ResNet-50", 32, "float32"
+tables = {numbers: in_a_month(name, batch, numbers) for numbers in ("float32", "float16")}
+tables[precision]
 
 # %% [markdown] slide="notes"
-# *Fits up to* is the largest batch; lesson 07 cuts a batch into pieces, so only a 0 rules a card out. The samples a second
-# come from the model of lesson 01, which was off by up to a factor of two; *in all* is in all the hours. *Mixed precision*
-# takes 16-bit numbers where they suffice (lesson 08).
-#
 # - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
 #   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 50 dollars** you rent by the hour. The rents are the lowest of one day (*Further* has others).
-# - **For 1,000** you rent a faster card, an A100, which takes 576 of them in a month; or you buy a used RTX 3090, which
-#   goes on after the month. People asked 500 to 1,000 dollars for one in 2026.
+# - **For 50 dollars** you rent by the hour. The rents are one provider's, of one day; others may ask far more (*Further*).
+# - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
+#   month. People asked 500 to 1,000 dollars for one in 2026.
 #
-# The sources; then what a dollar of rent trains, and a measured speed beside the model's:
+# The sources; then the free cards in mixed precision, what a dollar of rent trains, and a measured speed:
 
 # %% slide="skip" folded=true
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
-by_card = {title: table.groupby(level="card").first() for title, table in tables.items()}
-speeds = {title: table["samples a second"] for title, table in by_card.items()}
+by_card = {numbers: table.groupby(level="card").first() for numbers, table in tables.items()}
+speeds = {numbers: table["samples a second"] for numbers, table in by_card.items()}
+free = " and ".join(f"{speeds['float16'][card]:,} on a {card}" for card in ("T4", "P100"))
+print(f"in mixed precision: {free}, samples a second")
 for card in ("RTX 3090", "A100"):
     million = 3600 * speeds["float32"][card] / rent_usd(card) / 1e6
     print(f"a dollar of rent trains {million:.1f} million samples on an {card}, in float32")
@@ -692,14 +682,15 @@ for row in HALVES:
     if (row.network, row.device) == (name, "A100"):
         modelled = " and ".join(f"{speed['A100']:,}" for speed in speeds.values())
         rates = f"{1e3 / row.full_ms:,.0f} and {1e3 / row.half_ms:,.0f}"
-        print(f"A100, samples a second: {modelled} by the model, batch {batch};", end=" ")
-        print(f"{rates} measured, batch {row.batch} ({row.source})")
+        print(f"A100, samples a second, float32 and mixed: {modelled} by the model,", end=" ")
+        print(f"batch {batch}; {rates} measured, batch {row.batch} ({row.source})")
 
 # %% [markdown] slide="notes"
 # <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
 # release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes
 # there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default, on the tensor
-# cores, at half the rate of float16. Dense layers it does not, so for a network of these the table is too fast.</details>
+# cores, at half the rate of float16. Dense layers do not use TF32 by default, so for a network made of them the
+# table promises too much speed.</details>
 #
 # When is owning cheaper? A rented card costs nothing while you do not use it. Your own is paid for either way, and needs
 # electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months does it run, day and night,
@@ -710,20 +701,24 @@ for row in HALVES:
 electricity = 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
 rents = [n * rent_usd(used.device) for n in (1, 2)]
 prices = used.low_usd, used.high_usd
-paid = [[f"{price / (rent - electricity) / 720:.0f}" for rent in rents] for price in prices]
+paid = [[f"{price / (rent - electricity) / 720:.1f}" for rent in rents] for price in prices]
 bought = [f"a used {used.device} for {price:,} dollars" for price in prices]
 pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for rent in rents])
 
 # %% [markdown] slide="subslide"
 # The decision:
 #
-# - **Nothing:** the free card (in mixed precision the T4); save often, freeze what you can.
-# - **50 dollars:** the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** for a month, rent; buy what will run day and night for many months.
+# - **Nothing:** the free card; save often, freeze what you can.
+# - **50 dollars:** the free card until the code works, then rent.
+# - **1,000 dollars:** for one month, rent: an A100 (576 dollars), or for about half the samples an RTX 3090 (130). Buy only
+#   what will run day and night for many months.
 
 # %% [markdown] slide="notes"
-# At these rents a faster card buys time, not cheaper samples. A card of your own can be sold: bought for 1,000 dollars
-# and sold for 500, it has cost 500. The computer around it makes owning dearer. But nobody takes it away after 12 hours.
+# Of the free cards, take the P100 in float32, the T4 in mixed precision. The rented RTX 3090 leaves 870 dollars.
+#
+# By this table a faster card buys time, not cheaper samples. Between the RTX 3090 and the RTX 4090 the difference is far
+# smaller than the model's error; the A100's samples cost about twice as much. A card of your own can be sold again, and
+# nobody takes it away after 12 hours; but the computer around it makes owning dearer.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -739,8 +734,40 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="skip"
 # The other claims about hardware are in [appendix A](A_myths_and_facts.ipynb).
 
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A parameter takes 12 bytes with momentum; with Adam 16, and 20 in the update. Maps and context come on top.
+# 2. Below the lowest trained layer, training keeps no maps; above it, in our networks, freezing saves only inputs of dense
+#    layers.
+# 3. Free first, rent next; buy only what runs for months.
+
+# %% [markdown] slide="notes"
+# A trace tells how large the maps are; a context you have to measure. Without any card, freeze everything below the head,
+# and put the norms there into `eval()`.
+
 # %% [markdown] slide="skip"
 # ## Further
+
+# %% [markdown] slide="skip"
+# **Contexts.** A card known only by its size gets 512 MiB. Of some cards programs see only a part; the course allows for
+# that where a source gives the number.
+
+# %% slide="skip" folded=true
+mib = seen["context, MiB"]
+print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
+print(f"the least that the course assumes is {format_bytes(context().least, 0)}, rounded down")
+for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
+    print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
+ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
+old = max(ampere, key=lambda one: one.mib)
+lazy = [one.mib for one in ampere if one.loading == "lazy"]
+how = {"eager": "eagerly", "lazy": "lazily"}[old.loading]
+print(f"  seen on an {old.name}, in {old.year}, with kernels loaded {how};", end=" ")
+print(f"lazily: {min(lazy):.0f} to {max(lazy):.0f} MiB")
+t4 = device("T4")
+print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
+print("and its context comes out of these")
 
 # %% [markdown] slide="skip"
 # **What cards cost.** The catalogue of the course, prices at launch in the dollars of the year, rents on the day they
@@ -796,8 +823,9 @@ plane(
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
     print(f"an hour of {names}: {source}, {days}")
-same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
-print(f"the table has the cheapest; for the same H100 others asked up to {same.max():.2f}")
+most = rented.groupby("device")["usd_per_hour"].max()
+dearest = [f"{most[card]:.2f} for the same {card}" for card in ("A100", "H100 SXM")]
+print(f"the table has the cheapest; others asked up to {' and '.join(dearest)}")
 
 # %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
@@ -834,8 +862,7 @@ pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
 # The sum by hand, which has no maps, is close where the head alone is trained: at that peak the backbone's maps are gone.
-# Inference peaks in the forward pass, with two maps. A measurement can exceed the trace by scratch memory inside kernels,
-# which is in no tensor.
+# Inference peaks in the forward pass, with two maps.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()
@@ -843,16 +870,6 @@ if source is not None:
     print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
 print(*wrap(sentence(source), 90), sep="\n")
 
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. With momentum a parameter takes 12 bytes, with Adam 16; maps and context come on top.
-# 2. Freezing saves all maps below the lowest trained layer; above it, in our networks, only inputs of frozen dense layers.
-# 3. Free first, rent next, buy what runs day and night for months.
-
-# %% [markdown] slide="notes"
-# A trace tells how large the maps are; a context you have to measure. Without any card, freeze everything below the head,
-# and put the norms there into `eval()`.
-#
+# %% [markdown] slide="skip"
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

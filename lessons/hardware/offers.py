@@ -13,8 +13,8 @@ from lessons.shared.published import LENT, RENTALS, USED
 
 MONTH_DAYS = 30
 RENT_USD, BUY_USD = 50, 1000  # the two budgets beside nothing
-# With the larger budget a faster card, which even so runs all month.
-RENTED = ((RENT_USD, "RTX 3090"), (RENT_USD, "RTX 4090"), (BUY_USD, "A100"))
+# With the larger budget the cheaper card and a faster one; either runs all month, and money is left.
+RENTED = ((RENT_USD, "RTX 3090"), (RENT_USD, "RTX 4090"), (BUY_USD, "RTX 3090"), (BUY_USD, "A100"))
 
 
 @dataclass(frozen=True)

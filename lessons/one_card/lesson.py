@@ -194,6 +194,8 @@ print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
 # In lesson 13 it was 14 bytes a logit, because the program still held the 16-bit logits. Here it keeps only the loss.
+# The last figure is more than 18.68 − 2.94: with the needle gone, the peak moves into the backward pass of a layer, one of
+# the small bumps of the picture.
 #
 # The needle has a cure: a *loss in pieces* never holds all logits at once. PyTorch 2.13, torchtune and Liger Kernel have
 # one (lesson 13, *Further*).
@@ -236,7 +238,7 @@ print(
 
 # %%
 guess_maps = predict(
-    "LoRA trains half a percent of the values. Full fine-tuning keeps some feature maps; "
+    "LoRA trains half a percent of the values. Full fine-tuning keeps many feature maps; "
     "what share of them does LoRA keep?",
     unit="%",
 )
@@ -359,21 +361,21 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 
 # %% [markdown] slide="notes"
 # Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1
-# and the last layer alone stay further below; for a ranking of these two, three seeds are few.
+# and the last layer alone stay further below; for a ranking of these two, three seeds are few. (A small dense net, in
+# float32: of a transformer in 16 bits it says nothing.)
 
 # %% [markdown] slide="slide"
 # ## A base in 4 bits
 #
-# Traced, it halves LoRA's peak. But one setting of the usual recipe costs Llama-3-8B 3 GiB. We look for it where steps
-# were measured: SmolLM2-135M on a T4, 4,096 tokens.
+# Traced, it halves the peak of Llama-3-8B with LoRA. Does a real step save as much? We look where steps were measured:
+# SmolLM2-135M on a T4, 4,096 tokens.
 
 # %% [markdown] slide="notes"
 # In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller in all.
 
 # %%
 guess_bits = predict(
-    "With a base in 4 bits, is the measured peak more or less than 3,148 MiB, and why? "
-    "About how much?",
+    "With a base in 4 bits, about how many MiB is the measured peak?",
     unit="MiB",
 )
 guess_bits
@@ -394,9 +396,8 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). The blame lies not with
-# the 4 bits but with two habits of the program, which make the logits twice as wide and keep them. There were three
-# suspects:
+# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). Is it the 4 bits, or something that
+# the program does besides? Three suspects:
 #
 # - *Copies kept.* bitsandbytes makes a 16-bit copy of a 4-bit weight before each product. If autograd saved these copies
 #   for the backward pass, the base would be there in 4 bits and in 16.
@@ -429,10 +430,12 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# Kept copies change nothing here: with recomputation only one layer's copies would exist at a time, and bitsandbytes keeps
-# none (it makes each again in the backward pass). It takes the other two together. The head in float32 makes the
-# logits, 4,096 × 49,152 values, twice as wide, 768 MiB in place of 384, and `out` holds them until the peak. Take either
-# cause away, and the traced peak falls far below the measured one. (*Further* tries all five models that were measured.)
+# The blame lies not with the 4 bits but with two habits of the program. The head in float32 makes the logits, 4,096 ×
+# 49,152 values, twice as wide, 768 MiB in place of 384, and `out` holds them until the peak. Take either cause away, and the
+# traced peak falls far below the measured one. (*Further* tries all five models that were measured.) Kept copies
+# change nothing here: with recomputation only one layer's copies would exist at a time, and bitsandbytes keeps none (it
+# makes each again in the backward pass).
+#
 # Now Llama-3-8B:
 
 # %% folded=true
@@ -444,8 +447,9 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
     print(f"Llama-3-8B, {base}: {alive} with out alive, {gone} without")
 
 # %% [markdown]
-# Here the weights outweigh the logits, and 4 bits save after all, but 3 GiB less with the rest in float32. So before you
-# blame 4 bits for a peak: keep only the loss (`loss = model(...).loss`), and look for what was turned to float32.
+# Here the weights outweigh the logits, and 4 bits save after all, but about 3 GiB less with the rest in float32 (3.2 with
+# `out` alive, 2.7 without). So before you blame 4 bits for a peak: keep only the loss (`loss = model(...).loss`), and look
+# for what was turned to float32.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -479,11 +483,12 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
 # bytes. Copies side by side with the update cross the same memory, another 4 bytes. We assume that the host's memory,
-# like the card's, reaches three quarters of its rate on paper.
+# like the card's, reaches three quarters of its rate on paper, and that the update keeps up with it: fused, on all cores.
+# A loop over tensors is slower.
 #
 # The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
-# attention's scores are left out. *Side by side* is a bound: it lets no layer of the next forward pass wait for its new
-# weights.
+# attention's scores are left out. *Side by side* is a bound: it supposes that every layer of the next forward pass finds
+# its new weights already there.
 #
 # So with one text of 2,048 tokens the card computes for one second and waits for one to four. More tokens an update
 # would let it compute for longer: *gradient accumulation* (lesson 07), with the sum on the host. *Further* counts how
@@ -511,12 +516,57 @@ print(f"asked for: {300 * 2e-5:.1e}")
 
 # %% [markdown] slide="notes"
 # In bfloat16 70 % of these weights never moved. It is the rounding of the weights: in float32 all move, and moments in
-# bfloat16 make the steps a little smaller. (Real gradients change sign, so the share differs. Whether a result suffers
-# we did not measure: torchtune publishes a recipe that trains bfloat16 weights without a float32 copy.)
+# bfloat16 hardly matter. But 300 equal steps are few. Below are 3,000 steps of one float32 weight, with one moment or both
+# rounded to bfloat16: under equal gradients, and under gradients ten times as large for the first 300.
+
+# %% slide="skip" folded=true
+def long_run(rounded, first):
+    """The last 300 steps' mean, in learning rates; second moments in steps 300 and 3,000."""
+    weight = nn.Parameter(torch.zeros(1))
+    adam = torch.optim.AdamW([weight], lr=2e-5, weight_decay=0)
+    weights, seconds = [0.0], [0.0]  # after each step
+    for number in range(3000):
+        weight.grad = torch.full_like(weight, first if number < 300 else 1e-3)
+        adam.step()
+        state = adam.state[weight]
+        for moment in rounded:
+            state[moment] = state[moment].to(bf16).to(fp32)
+        weights.append(weight.item())
+        seconds.append(state["exp_avg_sq"].item())
+    return (weights[2700] - weights[3000]) / (300 * 2e-5), seconds[300], seconds[3000]
+
+
+rows = []
+for name, rounded in {
+    "neither": (), "the first": ("exp_avg",), "the second": ("exp_avg_sq",),
+    "both": ("exp_avg", "exp_avg_sq"),
+}.items():  # fmt: skip
+    equal, (shrunk, early, late) = long_run(rounded, 1e-3)[0], long_run(rounded, 1e-2)
+    rows.append((name, f"{equal:.2f}", f"{shrunk:.2f}", f"{early:.1e}", f"{late:.1e}"))
+# Every positive value of bfloat16 but the subnormal ones
+every = torch.arange(128, 32640).to(torch.int16).view(bf16)
+same = ((0.999 * every.float()).to(bf16) == every).sum()
+print(f"0.999 · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
+takes = ", ".join(f"{name} updates for {28 * n / rate:.1f} s" for name, rate in hosts.items())
+print(f"all in float32 on the host: {format_bytes(12 * n)}; {takes}")
+pd.DataFrame(
+    rows,
+    columns=["moment in bfloat16", "last steps, equal gradients", "last steps, large at first",
+             "v in step 300", "v in step 3,000"],
+).set_index("moment in bfloat16")  # fmt: skip
+
+# %% [markdown] slide="notes"
+# (Steps in units of the learning rate, v the second moment.) The first moment hardly matters, the second does. Its
+# decay is 0.1 % a step, less than half the distance between two bfloat16 values: 0.999 · v rounds back to v, so **in
+# bfloat16 the second moment cannot fall**, and once gradients shrink, steps stay too short. Under equal gradients it also
+# stops rising too early, where what a step adds is less than half that distance, and the steps become twice as long
+# as asked. (Real gradients change sign, so the figures differ. Whether a result suffers we did not measure:
+# torchtune publishes a recipe that trains in bfloat16 without float32 copies.)
 #
-# So *both at once* fits the card, and loses small updates. A remedy that takes no memory of the card: the host keeps a
-# float32 copy of the weights, updates that, and sends it back rounded. It then keeps 8 bytes a weight in place of 6 and
-# moves 20 in place of 14, so that the update takes 1.4 times as long. Stochastic rounding is another.
+# So *both at once* fits the card, and loses small updates. A remedy that takes no memory of the card: the host keeps
+# weights *and moments* in float32, updates those, and sends the weights back rounded. It then keeps 12 bytes a weight in
+# place of 6 and moves 28 in place of 14, so that the update takes twice as long. Stochastic rounding of all three is
+# another.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -534,9 +584,9 @@ one_card_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# All weights fit with the state on the CPU and the update within the backward pass. LoRA with a base in 4 bits takes
-# all 8,192 tokens of the model; by then most of the peak is the logits, 128,256 for each token, and their gradient. With every
-# map kept, the maps of 2,048 tokens are four fifths as large as the weights.
+# With one text of 2,048 tokens all weights fit, with the state on the CPU and the update within the backward pass. LoRA
+# with a base in 4 bits takes all 8,192 tokens of the model; by then most of the peak is the logits, 128,256 for each
+# token, and their gradient. With every map kept, the maps of 2,048 tokens are four fifths as large as the weights.
 #
 # </details>
 
@@ -697,8 +747,8 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% [markdown] slide="notes"
 # Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The roof is what is published,
-# and the last three points are modelled. The first is measured, and it agrees: it uses four fifths of the published
-# bandwidth, and hardly any arithmetic.
+# and the last three points are modelled. The first is measured, and lies where reading puts it: at four fifths of the
+# published bandwidth, with hardly any arithmetic.
 #
 # A stronger sign is what fewer bytes for the same products do: with weights of 4 to 6 bits (llama.cpp's Q4_K_M, 4.58
 # GiB) it writes more than twice as fast, though not as fast as the bytes allow. Unpacking may take the time, or a fixed
@@ -746,22 +796,22 @@ weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
 print(f"16 bits: {weights} of weights read, {format_bytes(room)} left for caches")
+read = format_bytes(quarter * n - 2 * head)
+print(f"4 bits: {read} read, {format_bytes(room_for_tensors(card) - quarter * n)} left")
 print(f"arithmetic at the dots: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
 print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 
 # %% [markdown] slide="notes"
-# Each user pays for the others: alone, one gets 49 tokens a second; each of 32 gets 32.
+# Each user pays for the others: alone, one gets 49 tokens a second; of 32 users each gets 32 (the same number by chance).
 #
-# Where the caches take as long to read as the weights, a line is at half the ceiling that bandwidth sets: from there on,
-# more sequences at most double the rate. With 16-bit weights this card never gets there: 8 GiB are left for caches, and
-# 14 GiB of weights are read.
+# Where all caches together are as large as the weights that are read, the rate is half of what bandwidth allows at most:
+# beyond, more users can at most double it. With 16-bit weights, 14 GiB, and 8 GiB left for caches, this card never gets
+# there. With 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), provided that the multiplying kernel unpacks
+# them for free. llama.cpp, above, reached four fifths of that. A program that first writes a 16-bit copy of each weight, as
+# bitsandbytes does for a batch, moves more bytes than with 16-bit weights; there 4 bits buy room and no speed.
 #
-# With 4-bit weights it does (dashed), if the kernel that multiplies also unpacks, at no cost: above, llama.cpp came to
-# four fifths of that. A program that first writes a 16-bit copy of each weight, as bitsandbytes does for a batch, moves
-# more bytes than with 16-bit weights; there 4 bits buy room and no speed.
-#
-# At each dot memory bounds how many sequences there are and, while they decode, bandwidth how fast they are served. Many
-# short ones, 280 of 512 tokens beside 4-bit weights, wait for arithmetic.
+# At each dot, memory limits the number of sequences, and bandwidth limits how fast they are served. Many short ones, 280
+# of 512 tokens beside 4-bit weights, wait for arithmetic.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -772,15 +822,16 @@ judge([90, 91])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, few maps.
-# 2. All 8 billion weights train on 24 GiB, if gradients leave at once and the host holds the moments.
-# 3. Eight sequences of 8,192 tokens can be served. Decoding reads the weights for one token of each.
+# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA removes gradients and moments, few maps.
+# 2. All 8 billion weights train on 24 GiB, if layers are recomputed, gradients leave at once and the host holds moments.
+# 3. In 16 bits eight sequences of 8,192 tokens fit. Decoding reads the weights for one token each.
 
 # %% [markdown] slide="notes"
-# (Few maps: with an adapter beside every product.) The price of training all weights is the link, 45 GiB of the
-# host's memory and an update there; without a float32 copy, or rounding at random, updates smaller than half a step of
-# bfloat16 are lost. When decoding few sequences, bandwidth is the bound; batching shares the reading, and memory bounds the
-# batch.
+# (Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens. Served: maps of the prompts are not
+# counted.) The price of training all weights is the link, an update on the host and 45 GiB of its memory. Without float32
+# weights and moments there, 90 GiB, or rounding at random, updates smaller than half a step of bfloat16 are lost, and the
+# second moment cannot fall. When decoding few sequences, bandwidth is the bound; batching shares the reading, and
+# memory bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.
@@ -859,7 +910,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="skip"
 # If copies and update take turns, the card needs more tokens than it has room for. If they overlap, the room is enough
-# with the faster memory, at best. With the slower one, side by side, and accumulation:
+# with the faster memory, at best. With the slower memory the room is not enough for one pass. So let several passes add
+# up their gradients on the host before it updates once; copies and update side by side:
 
 # %% slide="skip" folded=true
 slow = hosts["DDR4-3200"]

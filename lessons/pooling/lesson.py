@@ -77,8 +77,8 @@ pool_drawn(
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# GoogLeNet has many pools: 13 of them among 57 convolutions. (Ours follows the table of 2014, without its response
-# normalisations and side classifiers, as in lesson 00.) Nine times it joins four branches. Such a *concatenation*
+# GoogLeNet has many pools: 13, beside 57 convolutions. (Ours follows the table of 2014, without its response
+# normalisations and auxiliary classifiers, as in lesson 00.) Nine times it joins four branches. Such a *concatenation*
 # copies their outputs into one map, which the next layers read and keep.
 
 # %% folded=true
@@ -193,7 +193,7 @@ print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):
 
 # %% [markdown] slide="notes"
 # The positions stay, and the other two thirds are halved. The trace's share is a little lower: in half precision
-# `conv1` keeps the images that it read once more, as halves.
+# `conv1` keeps a second copy of the images, in half precision.
 
 # %% [markdown] slide="slide"
 # ## Two bits would do
@@ -302,10 +302,10 @@ for way, with_it in steps.items():
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does not
-# fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and writes
-# the gradient twice, as windows and as a map. A kernel written for it could do without both. A strided convolution keeps
-# no index either; it pays in parameters and arithmetic, and is another network.
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does
+# not fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and
+# writes the gradient twice, as windows and as a map. A strided convolution keeps no index either; it pays in parameters
+# and arithmetic, and is another network.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` plans to keep
@@ -314,10 +314,10 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # what to keep. Does it find the two bits?
 
 # %% [markdown] slide="notes"
-# `torch.compile` works in two stages: it decides what the forward pass will keep for the backward pass, and then it writes
-# kernels. We stop after the first, so no C++ compiler is needed: `PLANNED` is PyTorch's own backend for that, and what
-# follows is the *plan*. (On one small network we held the plan against what is kept once the kernels are written: the
-# same maps, but for copies in other layouts.)
+# `torch.compile` first records both passes as one graph, then decides what the forward pass keeps for the backward
+# pass, and last writes kernels. We stop before the last, so no C++ compiler is needed: `PLANNED` is PyTorch's debugging
+# backend `aot_eager_decomp_partition`, and what follows is the *plan*. (On one small network we compared the plan with
+# what is kept once the kernels are written: the same maps, but for copies in other layouts.)
 #
 # First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
 
@@ -335,8 +335,8 @@ for name, backend in {"eager": None, "plan": PLANNED}.items():
 # 2. of the ReLU's output one byte a value is kept: was it positive? The ReLU's backward pass needs no more than that;
 # 3. the pool does not keep its *input*.
 #
-# In eager mode PyTorch's pools do, max and average alike. That adds nothing where a ReLU comes before the pool, since
-# the ReLU keeps the same tensor:
+# In eager mode `max_pool2d` and `avg_pool2d` do. (An average over the whole map, GoogLeNet's last pool, runs as a mean
+# and does not.) That adds nothing where a ReLU comes before the pool, since the ReLU keeps the same tensor:
 
 # %% slide="subslide"
 positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
@@ -422,8 +422,8 @@ left = eager.sum() - sum(falls.values())
 print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f} MiB")
 
 # %% [markdown]
-# By its plan, a compiled GoogLeNet keeps less than half, and every byte of the difference is accounted for. (Dropout's is
-# ours: without a card, eager mode keeps its mask in float32, on a card a byte a value.) What the plan does to the peak is
+# By this plan GoogLeNet keeps less than half, and every byte of the difference is accounted for. (The last 0.4 MiB come
+# from running without a card: on one, eager mode also keeps dropout's mask in bytes.) What the plan does to the peak is
 # not computed here.
 
 # %% [markdown] slide="notes"
@@ -462,8 +462,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # it takes is not a max pool, but a pool that does not need its input. Beside the last row, max pools keep only their
 # positions on top: 5.19 GiB against 5.01.
 #
-# So the bytes counted before this section are those of eager mode. What a compiler keeps may change with its next
-# version. Run the next cell with yours.
+# What a compiler keeps may change with its next version. Run the next cell with yours.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the network. Where there is a C++ compiler, try the backend "inductor" too.
@@ -549,20 +548,24 @@ rows = {}
 for name, gone in without.items():
     each = bare(gone)
     left = [after for pool, after in zip(POOLS, AFTER, strict=True) if pool not in gone]
+    layers = each.by_layer()
+    written = layers[layers["layer"].str.startswith("conv")]["shape"].map(prod).sum()
     rows[name] = {
         "peak at batch 128": format_bytes(each.peak_bytes),
         "receptive field": f"{receptive_field(left)} pixels",
-        "GFLOP forward, one image": f"{each.by_layer()['flops'].sum() / 128e9:.0f}",
+        "GFLOP forward, one image": f"{layers['flops'].sum() / 128e9:.0f}",
+        "convolutions write": f"{written / 128e6:.1f} million values",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16")
 
 # %% [markdown]
-# This is what shrinking buys, by a pool or by a stride. Without its pools VGG-16 needs twelve times the memory and
-# nearly fifty times the arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
+# This is what the shrinking buys. Without its pools VGG-16 needs twelve times the memory and nearly fifty times the
+# arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
 
 # %% [markdown] slide="slide"
-# Losing `pool1` costs far more than losing `pool4`. Does it matter where the first pool stands? It comes after two
-# convolutions. Here it comes after one to four.
+# Without a pool, every map behind it is four times as large, up to the head's average: behind `pool1` groups 2 to 5,
+# behind `pool4` group 5 alone. Does it also matter where the first pool stands? It comes after two convolutions. Here
+# it comes after one to four.
 
 
 # %% folded=true
@@ -601,38 +604,38 @@ pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 # One question: **what should replace a pool?**
 
 # %% [markdown] slide="notes"
-# Before each move, say what happens to the maps and to the indices. All of it is eager, and only bytes are compared:
-# whether a network learns as well with another pool is another question.
+# Before each move, say what happens to the maps and to the indices. All of it is eager, and only bytes are compared.
 
 # %% tags=["nbval-ignore-output"]
 pool_explorer("VGG-16", "pool1")
 
 # %% [markdown] slide="notes"
 # Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move? In AlexNet give `pool1` a size of 4 ×
-# 4: what falls besides the indices? Replace every pool of VGG-16 by an average pool, in float32 and in float16: in
-# which does the peak lose the larger share?
+# 4, which is its stride, too: what falls besides the indices? Replace every pool of VGG-16 by an average pool, in
+# float32 and in float16: in which does the peak lose the larger share?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Without `pool5` the peak does not move: it is at `relu4_3` in the backward pass, and by then `pool5` is done. A larger
-# window makes fewer values, so the maps after it shrink too. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In
-# float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and the maps are halved.
+# Without `pool5` the peak does not move: it is at `relu4_3` in the backward pass, and by then `pool5` is done. With the
+# larger stride the pool produces fewer values, so the maps after it shrink too. In float32 the peak falls from 10.31 to
+# 8.97 GiB, 13 %. In float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and the maps are
+# halved.
 #
 # </details>
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. Two bits would do. `torch.compile` plans 8, and a byte a value where only a ReLU needs its output.
+# 1. Eager, in float32, training keeps 12 bytes for each value of a max pool: 4 for the value, 8 for its position.
+# 2. Two bits would do in a window of 2 × 2. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
 # 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
 
 # %% [markdown] slide="notes"
-# Maps are smaller from the pool on, up to the first layer whose output size is fixed, such as an adaptive average. In
-# half precision the 12 bytes are 10; two bits are enough for windows of 2 × 2, the planned 8 for windows up to 5 × 5. A
-# pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor. Pools own no weight; in our
-# GoogLeNet their positions are a third of all that training keeps.
+# In half precision the 12 bytes are 10; two bits are enough for windows of 2 × 2, the planned 8 for windows up to 5 ×
+# 5. The plan also keeps a byte a value where only a ReLU needs its output, and no pool's input. Eager max and average
+# pools keep theirs, which adds nothing where a ReLU keeps the same tensor. Pools own no weight; in our GoogLeNet their
+# positions are a third of all that training keeps.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. work out how long an operator takes from three numbers of a chip;
+# 1. work out how long an operator takes from three numbers of a device;
 # 2. find the batch from which a GPU wins, and say how far to trust it;
 # 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
@@ -98,8 +98,8 @@ machine(
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
 #
-# A *thread* is one run of a short program, here the one that computes one output value (libraries let a thread compute
-# several); every SM has threads of its own.
+# On a card a *thread* is one run of a short program, here the one that computes one output value (libraries let a
+# thread compute several); every SM has threads of its own. A CPU's threads, here two in each core, run any program.
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
@@ -111,7 +111,7 @@ outputs, room = 32 * 100, sms.units * sms.threads
 print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / room:.0f} %")
 
 # %% [markdown] slide="slide"
-# ## Three numbers of a chip
+# ## Three numbers of a device
 #
 # - the *launch cost*, in µs: what an operator costs before it does any work;
 # - the *arithmetic rate*, in TFLOP/s, 10¹² operations a second; a multiply-add is two;
@@ -119,8 +119,8 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
-# matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread and on all, the best counts: other programs make
-# runs slower. Where the middle run was much slower, the machine may be busy: trust that row less.
+# matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread of the CPU and on all, the best counts: other
+# programs make runs slower. Where the middle run was much slower, the machine may be busy: trust that row less.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here(seconds=1)
@@ -137,10 +137,10 @@ measured_here.table()
 # multiply-add: 2 · 32 · 64 · 100 = 409,600 operations. It reads 32 · 64 inputs and 64 · 100 weights and writes 32 · 100
 # outputs, four bytes each: 46,592 bytes.
 #
-# For the RTX 4090 take two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch; 5 to 15
-# are reported (indepth.dev). This machine's two rates are what its large *kernels*, the programs that do an operator's
-# work, reached a moment ago. We have timed no RTX 4090: every time of that card in this lesson is computed with these
-# numbers.
+# On a card the program that does an operator's work is a *kernel* (no relation to a convolution's window or to the
+# notebook's kernel). PyTorch and the driver launch it: the computer pays for that, not the card. For the RTX 4090 take
+# two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch; 5 to 15 are reported
+# (indepth.dev). We have timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached two thirds of the
 # arithmetic on one card of 2015. Three quarters of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
@@ -167,9 +167,9 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 # bytes.</details>
 
 # %% [markdown] slide="notes"
-# The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may
-# be faster than its row, and the card may need a larger batch. A small product may not reach the rate of a large one, so
-# this machine may also be slower. The roofline below has this layer as it was measured here.
+# The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may be
+# faster than its row, and the card may need a larger batch. A small product may not reach the rate of a large one, so
+# this machine may also be slower.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -179,15 +179,15 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown] slide="notes"
 # Launches are not all that comes before the work. Python runs your lines, and autograd writes down what the backward
-# pass will need. To see what both cost, time the same step with 2 inputs and 2 units, which leaves next to nothing to
-# compute. That is the step's *overhead*:
+# pass will need. To see what both cost, time the same step with 2 inputs and 2 units, or at batch 1, which leaves next
+# to nothing to compute. The fastest of all is the step's *overhead*:
 
 # %% tags=["nbval-ignore-output"] folded=true
 digits = contest(64, 100, mine, card, seconds=0.25)
 idle, whole = digits.idle_seconds, digits.measured[32]
 launched = predict_step(digits.on_cpu.at(32), mine).launch
 print(f"64 inputs, 100 units, batch 32:  {format_seconds(whole)} a step")
-print(f"2 inputs, 2 units, batch 2:      {format_seconds(idle)}")
+print(f"the fastest step of all:         {format_seconds(idle)}")
 print(f"launches: {(launched > 0).sum()} here, {digits.launches} on the card")
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -228,7 +228,7 @@ charges(
 
 # %% [markdown] slide="notes"
 # - *Launches*: here one for each operator, as long as the addition measured above; on the card 10 µs for each kernel.
-# - *Python and autograd*: the rest of the small step. A card needs a *host*, the CPU that runs your Python. It runs
+# - *Python and autograd*: the rest of the fastest step. A card needs a *host*, the CPU that runs your Python. It runs
 #   nearly the same lines, so we charge this to both sides.
 # - *Work not hidden*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last
 #   kernel. All the work before it runs while the host issues the next operators.
@@ -237,7 +237,7 @@ charges(
 #
 # The model ignores that a card with few threads does not reach these rates, and that each kernel has a shortest time of
 # its own. That does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. What
-# matters is the price of a launch, which may decide who wins. Even so, the answer is far from what the rates promise:
+# matters is the price of a launch. Even so, the answer is far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -269,24 +269,28 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. On a
-# card each call would take the same Python and a card's launch. Where the code cannot be written without many small
-# operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once; both are in
-# PyTorch's documentation.
+# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling.
+# On a card each call would take the same Python and a card's launch. Where the code cannot be written without many
+# small operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once.
 #
-# Here is a good place for a break. Next: the batch that makes up for overhead.
+# Here is a good place for a break.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work, not more launches. Where the CPU has less overhead, each sample shortens that head start:
+# A larger batch adds work, not launches. The card's dearer launches give the CPU a *head start*. Each sample costs the
+# CPU longer: the card's *gain*.
 #
 # > crossover = head start / gain for a sample
+
+# %% [markdown] slide="notes"
+# Roughly, that is. In the bars above, the head start is the card's whole bar less this machine's launches and Python;
+# the gain is this machine's *work not hidden*, divided by the 32 samples.
 
 # %%
 guess_batch = predict(
     "The same network. How many samples must a batch have for the RTX 4090 to win? "
-    "(The bars of launches, Python and work allow an estimate.)",
+    "(The bars allow an estimate.)",
     unit="in a batch",
 )
 guess_batch
@@ -308,11 +312,11 @@ launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
-# Rings are steps measured on this machine. The card's two lines are computed by the model: solid, the data is already on
-# the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for the copy.
+# Rings are steps measured on this machine. The card's lines are the model's: solid, the data is already on the card;
+# dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for the copy.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
-far = max(*digits.measured, 4 * meets)
+far = max(*digits.measured, 4 * meets, 2 * high)
 n = [2**power for power in range(18) if 2**power <= far]
 plane(
     Axis("samples in the batch", log=True, low=1),
@@ -321,18 +325,22 @@ plane(
         Curve("this machine", n, [float(digits.here(k)) for k in n], CPU),
         Curve("RTX 4090", n, [digits.there(k) for k in n], GPU),
         Curve("… over PCIe", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
+        *(
+            Curve(f"… {1e6 * t:.0f} µs a launch", n, [one.there(k) for k in n], GPU, width=1.2)
+            for t, one in zip(GPU_LAUNCH_SECONDS, ends, strict=True)
+        ),
     ],
     [Spot("", k, seconds, CPU, hollow=True) for k, seconds in digits.measured.items()],
-    title=f"This machine is ahead up to a batch of about {rough(meets)}"
-    if meets > 1
-    else "The card is ahead from batch 1",
+    title=f"The card gets ahead somewhere between batch {rough(low)} and {rough(high)}; "
+    f"with launches of 10 µs at about {rough(meets)}"
+    if high > low
+    else f"The card is ahead from batch {rough(low)}",
     marks={f"crossover near {rough(meets)}": meets},
 )
 
 # %% [markdown] slide="notes"
-# By hand, from the bars at batch 32: the head start is the card's whole bar less this machine's launches and Python; the
-# gain is this machine's work divided by 32. That charges all work to the samples, although some comes once a step, such
-# as the update of the weights, and it charges every sample alike. In our runs it was good to a factor of two:
+# The estimate by hand, from batch 32, charges all work to the samples, although some comes once a step, such as the
+# update of the weights, and charges every sample alike. In our runs it was good to a factor of two:
 
 # %% tags=["nbval-ignore-output"] folded=true
 beyond = (digits.measured[128] - whole) / 96
@@ -344,16 +352,16 @@ else:
     print("the bars show no head start, or no gain: nothing to divide")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** The reveal above shows how far the price of a launch moves the crossover. A copy of each batch is
-# two more calls of 10 µs:
+# **How sure is that?** The thin lines show what the price of a launch does. A copy of each batch is two more calls
+# of 10 µs, samples and labels:
 
 # %% tags=["nbval-ignore-output"] folded=true
 print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range. In this model the head start is what the card's launches cost more than this machine's.
-# Python cancels, since we assumed the same on both sides; a measurement on a card would test that.
+# So a crossover is a range. In this model the CPU's head start is the extra cost of the card's launches. Python
+# cancels, since we assumed the same on both sides; a measurement on a card would test that.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -382,7 +390,7 @@ plane(
 
 # %% [markdown] slide="notes"
 # The shape is the model's: a flat line and a rising one. The numbers are those of another network, another library and
-# other chips. Next, a network of your choice, measured here against the RTX 4090's model.
+# other chips.
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
@@ -398,8 +406,8 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
 # sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
-# It opens with each batch copied over the link, the dashed line above: compare its crossover with the one over PCIe. What
-# is left of a difference comes from the model's line in place of the measured one.
+# It opens with each batch copied over the link, the dashed line above, but with the model's line for this machine in
+# place of the measured one.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -485,8 +493,8 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# Repeat it, and take the median. `torch.utils.benchmark.Timer` does all this (`blocked_autorange`), and `torch.profiler`
-# shows the two lanes of the figure above for a real step.
+# Repeat it, and take the median (the best, as above, where other programs disturb). `torch.utils.benchmark.Timer` does
+# all this (`blocked_autorange`), and `torch.profiler` shows such a pair of rows, host and device, for a real step.
 #
 # `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card, and empty
 # the queue each time. So does a copy to the card, `x.to("cuda")`, unless the batch lies in *pinned* memory and you say
@@ -495,9 +503,9 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# In long kernels arithmetic or bandwidth decides, not launches. Which?
+# In kernels longer than a launch, arithmetic or bandwidth decides. Which?
 #
-# An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
+# An operator's *arithmetic intensity*: operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
 
 # %% tags=["nbval-ignore-output"]
@@ -505,7 +513,7 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# Long: longer than the host needs for the next one, here at batches of tens of thousands.
+# (A kernel is that long once the host can issue the next in less time: here at batches of tens of thousands.)
 #
 # A chip's balance is called its *ridge*. Left of it an operator waits for memory, right of it for arithmetic. A larger
 # batch reads the same weights for more samples, so its intensity rises. Far enough?
@@ -541,8 +549,8 @@ reveal(
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
 # 12,800 operations, whatever the batch. So in this model the layer lies left of the card's ridge at every batch: launch
-# apart, memory decides. Here are both roofs. Rings are this layer as measured on this machine; dots, with their batch, as
-# the model has it on the card, launch included. Ring and dot of one batch stand one above the other, or coincide:
+# apart, memory decides. Here are both roofs. Rings are this layer as measured on this machine; dots, as the model has
+# it on the card, launch included. The numbers are batches:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
@@ -555,7 +563,7 @@ for batch in (1, 32, 1024, 32_768):
     flops = 2 * batch * 64 * 100
     on_card = card.launch_seconds + roofline_seconds(flops, flops / at, card)
     reached[batch] = roofline_seconds(flops, flops / at, card) / on_card
-    rings += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
+    rings += [Spot(f"{batch:,}", at, flops / took / 1e9, CPU, hollow=True)]
     dots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
 curves = []
 for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU)):
@@ -574,9 +582,9 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The bent line is the chip's *roofline*. On its slope an operator waits for memory, on the flat part for arithmetic. What
-# would make a dot faster? Far below the roof, fewer launches; on the slope, more operations with each byte; on the flat
-# part, fewer operations or cheaper ones (lesson 08).
+# The bent line is the chip's *roofline*. On its slope an operator waits for memory, on the flat part for arithmetic.
+# What would make a dot faster? Where launches keep it far below the roof, fewer launches; on the slope, fewer bytes for
+# the same operations, so a higher intensity; on the flat part, fewer operations or cheaper ones (lesson 08).
 #
 # Why a ring lies below its roof the figure does not say. Data in a cache may lift one above it.
 
@@ -626,6 +634,21 @@ judge([38, 52, 54, 59])
 # The other claims about CPUs and GPUs are in [appendix A](A_myths_and_facts.ipynb).
 
 # %% [markdown] slide="skip"
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. An operator takes its launch, then arithmetic or bandwidth, whichever is longer.
+# 2. Crossover: roughly the CPU's head start over the card's gain for a sample.
+# 3. The host runs ahead: a clock needs `torch.cuda.synchronize()`.
+# 4. On the roofline's slope, move fewer bytes; on its flat, compute less; in short operators, launch less.
+
+# %% [markdown] slide="notes"
+# What a launch costs is known only roughly, so a crossover is a range. A step takes about as long as the slower of host
+# and card.
+#
+# Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
+# then `course check 01` gives your marks.
+
 # ## Further
 #
 # %% [markdown] slide="skip"
@@ -703,17 +726,5 @@ names = ["network", "batch", "CPU", "GPU", "GPU, with transfer"]
 timed = pd.DataFrame(rows, columns=names).set_index(["network", "batch"])
 timed.map(format_seconds) if rows else None
 
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. An operator takes its launch, then arithmetic or bandwidth, whichever is longer.
-# 2. Crossover: roughly the CPU's head start over the card's gain for a sample.
-# 3. The host runs ahead: a clock needs `torch.cuda.synchronize()`.
-# 4. Far below the roof, launch less; on its slope, more operations a byte; on the flat, fewer.
-
-# %% [markdown] slide="notes"
-# A larger batch shares Python and launches among more samples until memory or arithmetic takes over. What a launch costs
-# is known only roughly, so a crossover is a range.
-#
-# Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
-# then `course check 01` gives your marks.
+# %% [markdown] slide="skip"
+# The exercise is [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}.
