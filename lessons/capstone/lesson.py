@@ -94,7 +94,8 @@ print(plain.why())
 
 # %% [markdown] slide="notes"
 # We take 512 MiB of the card for the driver's context, though the true figure varies (lesson 02); `context_bytes` takes
-# another. Memory is traced and scheduled, time is modelled for the Titan X. *Peak* counts tensors.
+# another. Memory is traced and scheduled, time is modelled for the Titan X. *Peak* counts tensors. (The line above counts
+# what is too much for the whole card; with the context it is half a GiB more.)
 
 # %% [markdown] slide="subslide"
 # | verdict | tensors beside the context |
@@ -185,7 +186,7 @@ print(f"2 × 128 peaks in {vgg.evaluate(Plan(256, 128)).peak}")
 # |---|---|---|
 # | micro-batches | 2 × 128, 4 × 64 | two of 128 images, or four of 64, one after the other |
 # | 16 bits | float16 | maps take half the bytes |
-# | offload (09) | conv, all, windowed 5 | moves what convolutions read; all that waits; the same, up to five copies under way (`window`) |
+# | offload (09) | conv, all, windowed 5 | moves what convolutions read, or all that waits, and lets kernels wait for copies; the same, but up to five copies under way (`window`) |
 # | recomputation (10) | cheapest, lowest peak | runs segments again: the cheapest within the card; those with the lowest peak |
 #
 # Which of the eight fits, and at what cost? In the picture full points fit; hollow ones do not, or are tight.
@@ -233,14 +234,14 @@ quick = {name: one for name, one in singles.items() if one.lost < 0.1}
 plan_plane(
     [plain, *quick.values()],
     named={"plain": plain, **quick},
-    title=f"Of eight plans with one technique, {safe.plan} alone surely fits",
+    title=f"Of eight plans with one technique, only {safe.plan} surely fits",
 )
 
 # %% slide="skip" folded=true
 folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
-# Of the eight 4 × 64 (*gradient accumulation*) alone surely fits. (Offload all, 22 % longer, is outside of the picture.) The
+# Of the eight only 4 × 64 (*gradient accumulation*) surely fits. (Offload all, 22 % longer, is outside of the picture.) The
 # model says 0.4 % longer, most of it the traffic of weights and gradients, now four times. It assumes that an image takes
 # no longer in a batch of 64 than in one of 256. (*How sure is the ranking?* drops that assumption.)
 #
@@ -378,7 +379,7 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# Neither the sum nor the half is right. Look at the moments of the four peaks, without and with offload:
+# Neither as much as in float32 nor half of it. Look at the moments of the four peaks, without and with offload:
 
 # %% slide="subslide" folded=true
 levels, ends = {}, {}
@@ -437,7 +438,7 @@ print(vgg.evaluate(mine))
 # We try four micro-batches, each with every way to offload and three ways to recompute. For 2 × 128, which is tight by itself,
 # lesson 10's search adds its own choice of segments. The picture leaves out what takes more than 2 % longer. The plans that
 # matter differ by less than one per cent, and no model of kernels is that good: read them as ties, until the next section
-# says what could break them.
+# says what could break them. (The orange line is the front.)
 
 # %% slide="subslide" folded=true
 shares = (0.85, 0.8, 0.75, 0.7, 0.65)

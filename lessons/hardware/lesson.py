@@ -269,17 +269,17 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # %% [markdown] slide="notes"
 # No count of parameters tells how large the maps are. The trace tells: a text of GPT-2 is 1,024 tokens, and at the peak four
 # maps have a value for each token and each piece of a word: the scores, their log-probabilities, and a gradient of each.
-# They take more than all the layers before.
+# They take more than all the layers before, as attention is fused here and keeps no scores (lesson 13).
 #
 # The rule in full counts tensors and 512 MiB. The last column also allows for gaps and for the scratch memory that
-# convolutions may want. For AlexNet and VGG-16 that takes about a third of the rule's batch: what the rule promises need
-# not fit.
+# convolutions may want. For AlexNet and VGG-16 that takes about a third of the rule's batch: a batch that the rule
+# allows may not fit.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MiB of 2014 were a buffer. Part of that is really needed. For every process that uses the card, driver and
-# libraries load code onto it: the process's *context*. To measure it, run a step with no other program on the card, then:
+# The 400 MiB of 2014 were a buffer. More than that is often needed: for every process driver and libraries load code onto
+# the card, its *context*. To measure it, run a step with no other program on the card, then:
 #
 # ```python
 # free, total = torch.cuda.mem_get_info()
@@ -297,14 +297,15 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB on one card: the context depends on how kernels are loaded. The course assumes the largest that was
-# reported for a card's architecture, and never less than 512 MiB. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its
+# 940 or 479 MiB on one card: the context depends on how kernels are loaded. The course assumes a *large* context, the
+# largest that was reported for a card's architecture (512 MiB at least), and a *small* one of 112 MiB, slightly below all
+# reports. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its
 # architecture under a PyTorch of 2022 that loaded eagerly; loaded lazily, 501 MiB was the most (*Further*). So with
 # today's PyTorch expect more room on an RTX 3090 than the tables below say.
 #
 # Now the verdicts, exactly. A step *fits* if its tensors, the gaps that PyTorch's allocator leaves and the scratch memory
-# of kernels find room beside the context that is assumed. It does *not fit* if its tensors and the least context, 112 MiB,
-# are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
+# of kernels find room beside the large context. It does *not fit* if its tensors and the small context are more than the
+# card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
 # verdicts are wrong.
 
 # %% [markdown] slide="slide"
@@ -313,7 +314,7 @@ seen[same].set_index("card")
 # **Which card do I need?**
 
 # %% [markdown] slide="notes"
-# The vertical line is the traced peak plus the least context. A card with a blue dot holds the step; on an orange one it
+# The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
 # is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as the contexts assumed
 # for them differ. Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40
 # or K80 (its pull request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385).
@@ -613,8 +614,8 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 
 # %% [markdown] slide="notes"
 # Freezing saved about half of an epoch's time and nearly half of the traced peak, but less of the measured one. (The
-# scratch memory of kernels, which a trace does not include, may be the reason. We did not test that.) If freezing cost
-# any accuracy, the loss is smaller than the difference between two seeds. The control, a head on random weights, falls far
+# scratch memory of kernels, which a trace does not include, may be the reason. We did not test that.) If freezing costs
+# accuracy, two seeds do not show it: they differ by more than the two means do. The control, a head on random weights, falls far
 # behind: it is the training of the backbone that helps. Five digits are much like five others; this run says nothing
 # about tasks that differ more.
 
@@ -711,13 +712,13 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 # - **Nothing:** the free card; save often, freeze what you can.
 # - **50 dollars:** the free card until the code works, then rent.
 # - **1,000 dollars:** for one month, rent: an A100 (576 dollars), or for about half the samples an RTX 3090 (130). Buy only
-#   what will run day and night for many months.
+#   what will run for longer than the table says.
 
 # %% [markdown] slide="notes"
 # Of the free cards, take the P100 in float32, the T4 in mixed precision. The rented RTX 3090 leaves 870 dollars.
 #
 # By this table a faster card buys time, not cheaper samples. Between the RTX 3090 and the RTX 4090 the difference is far
-# smaller than the model's error; the A100's samples cost about twice as much. A card of your own can be sold again, and
+# smaller than the model's error; the A100's samples cost about twice as much, by a model that may be off by as much. A card of your own can be sold again, and
 # nobody takes it away after 12 hours; but the computer around it makes owning dearer.
 
 # %% [markdown] slide="slide"
@@ -737,9 +738,8 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A parameter takes 12 bytes with momentum; with Adam 16, and 20 in the update. Maps and context come on top.
-# 2. Below the lowest trained layer, training keeps no maps; above it, in our networks, freezing saves only inputs of dense
-#    layers.
+# 1. In float32 a parameter takes 12 bytes with momentum; with Adam 16, and 20 in the update. Maps and context come on top.
+# 2. Below the lowest trained layer, training keeps no maps; above it, here, freezing saves maps only before dense layers.
 # 3. Free first, rent next; buy only what runs for months.
 
 # %% [markdown] slide="notes"

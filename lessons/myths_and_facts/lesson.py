@@ -131,10 +131,10 @@ more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
 role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
-# ResNet-50 comes near a half. VGG-16's maps lose two fifths of their bytes: among others, the indices of its pooling layers
+# The verdict is about the half alone. ResNet-50 comes near it. VGG-16's maps lose two fifths of their bytes: among others, the indices of its pooling layers
 # keep their eight bytes each. The dense net has hardly any maps to halve. It even grows: at its peak the gradient of its
 # largest layer is there twice, in 16 bits and in 32 (lesson 08). Training everything in 16 bits would save more, and lose
-# small updates (lessons 08 and 14). (The verdict is about the half alone.)
+# small updates (lessons 08 and 14).
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -188,7 +188,9 @@ role_bars(
 # times is true of what the update reads and writes, and is read as being about the whole step.
 
 # %% slide="subslide" folded=true
-better = "Twice that (key and value), divided by the number of heads that share them."
+better = (
+    "2 · bytes of a value · key-value heads · values of a head · layers · tokens · sequences."
+)
 told(90, found, votes, better)
 
 # %%
@@ -200,7 +202,8 @@ for name in ("GPT-2", "Llama-3-8B"):
 
 # %% [markdown] slide="notes"
 # In Llama-3-8B four heads share. One omission makes the number too small, the other too large; where two heads share,
-# they would cancel. No model that we tried has that.
+# they would cancel. None of the three that we tried has that. (The heads' values together are often the hidden size, as
+# in these models, but not always.)
 
 # %% slide="subslide" folded=true
 told(86, found, votes, "With selective checkpointing a layer keeps 34 sbh bytes.")
@@ -320,9 +323,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# So it is with 128 samples a card, over PCIe 2.0 in 2014 and over 5.0 with H100s. Give either NVLink, or 1,024 samples, and
+# The sentence holds with 128 samples a card: for the cards of 2014 on PCIe 2.0, and for H100s on PCIe 5.0. Give either NVLink, or 1,024 samples, and
 # four cards are worth having. (A GTX Titan can do PCIe 3.0. But a text of that time counts on 6 GiB/s, and four cards that
-# share the 40 lanes of a processor have eight or so each: at 3.0 that is about 2.0 x16. With 16 each they gain a little
+# share the 40 lanes of an Intel processor of its day have eight or so each: at 3.0 that is about 2.0 x16. With 16 each they gain a little
 # more than the rule's 1.5 times. GTX Titans on PCIe 5.0 or NVLink never existed, and H100s of the SXM kind come with
 # NVLink: these pairs separate the link from the card.)
 

@@ -419,7 +419,7 @@ for name, (channels, run) in {
 pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown]
-# A squeeze that widens at once has less arithmetic and fewer weights, and a higher peak.
+# Widened at once, this squeeze means less arithmetic and fewer weights, and a higher peak.
 
 # %% [markdown] slide="slide"
 # ## Narrow outside, wide inside
