@@ -633,9 +633,9 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 
 # %% slide="skip" folded=true
 def as_it_runs(card):
-    """The card as convolutions use it: TF32 where it has that, no sums in float16."""
+    """The card as convolutions use it: TF32 where it has that."""
     rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
-    return replace(card, float32_tflops=rate, float16_tflops=None)
+    return replace(card, float32_tflops=rate)
 
 
 def in_a_month(name, batch, precision):
