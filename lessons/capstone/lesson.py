@@ -93,11 +93,11 @@ plain = vgg.evaluate(Plan(256))
 print(plain.why())
 
 # %% [markdown] slide="notes"
-# *Peak* counts tensors. The line above holds them against the whole card. But the driver's context takes some of that, here
-# 512 MiB, so 7.60 GiB have to go. Memory is traced and scheduled, time is modelled for the Titan X.
+# *Peak* counts tensors. The line above compares them with the whole card. But 512 MiB of it go to the driver's context, so
+# 7.60 GiB are too much. Memory is traced and scheduled, time is modelled for the Titan X.
 #
-# Lessons 00 and 02 left the context open, from 112 MiB up. Here it is fixed (`context_bytes` takes another). So whatever is
-# above the dashed line of a picture is a *no*, and *tight* speaks of the allocator or of scratch memory, not of the context.
+# Lessons 00 and 02 left the context open, from 112 MiB up. Here it is fixed (`context_bytes` sets another). So a plan above
+# the dashed line of a picture is a *no*, and *tight* is about the allocator or scratch memory, not about the context.
 
 # %% [markdown] slide="subslide"
 # | verdict | tensors beside the context |
@@ -244,12 +244,12 @@ plan_plane(
 folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
-# Of the eight only 4 × 64 (*gradient accumulation*) surely fits. The model says 0.4 % longer: most of it is traffic, as
-# weights and gradients are read and written four times. It assumes that an image takes no longer in a batch of 64 than in
-# one of 256. (*How sure is the ranking?* drops that assumption.)
+# Of the eight only 4 × 64 (*gradient accumulation*) surely fits. The model says 0.4 % longer. Most of that is traffic:
+# weights are read four times, and gradients written four times. The model assumes that an image takes no longer in a batch
+# of 64 than in one of 256. (*How sure is the ranking?* drops that assumption.)
 #
 # *Offload all* is outside the picture, 22 % longer. That the published loss is as large proves nothing: the published policy
-# is another one (*28 GB or 19.10 GiB?*, at the end).
+# was another one (*28 GB or 19.10 GiB?*, at the end).
 #
 # Why is 2 × 128 only tight, with 840 MiB to spare? Take away the scratch memory of fast convolutions:
 
@@ -259,8 +259,8 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
     print(f"{one.plan}: {one.state}, {longer(one)}")
 
 # %% [markdown] slide="notes"
-# Then the same tensors fit, so scratch memory makes it tight. It is no cure: slow convolutions run at half the speed in this
-# model, as VGG-A did on a Titan X (convnet-benchmarks, 2016).
+# Then the same tensors fit, so scratch memory makes it tight. But slow convolutions are no cure: in this model they run at
+# half the speed, as VGG-A did on a Titan X (convnet-benchmarks, 2016).
 
 # %% [markdown] slide="slide"
 # ## How low can offload go?
@@ -269,7 +269,7 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
 # did *offload all* stop above the line?
 
 # %% [markdown] slide="notes"
-# The largest tensors at the worst moment of "offload all", in the backward pass of relu1_2:
+# The largest tensors at the peak of *offload all*:
 
 
 # %% folded=true
@@ -293,11 +293,11 @@ print_largest(schedule, 4)
 
 # %% [markdown] slide="subslide"
 # Three of the large maps are in use: the operator reads its own output and the gradient with respect to it, and writes
-# the gradient with respect to its input. The fourth is not in use.
+# the gradient with respect to its input.
 
 # %% [markdown] slide="notes"
-# It is `relu1_1`, *prefetched* for the convolution that comes next. Here is the same schedule with each tensor brought
-# back only when it is needed:
+# The fourth is `relu1_1`, *prefetched* for the convolution that comes next. Here is the same schedule with each tensor fetched
+# only when it is needed:
 
 # %%
 rate, latency = vgg.link.bytes_per_s, vgg.device.launch_seconds
@@ -310,7 +310,7 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
 # On demand the peak is one map lower, below the line, and the step takes still longer. **So prefetching keeps *offload all*
 # above the line**: it buys time with memory.
 #
-# How low can any such plan get, if only maps move? We call that the *floor*: what stays (parameters, gradients, momentum,
+# How low can offload get at all, if only maps move? We call that the *floor*: what stays (parameters, gradients, momentum,
 # images), and the maps of the one operator that needs most at once. By hand, for relu1_2, these are three maps of
 # 64 · 224 · 224 values of 4 bytes an image; the function looks at all operators.
 
@@ -347,10 +347,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# Recomputation and offload on demand both come within 20 MiB of the floor, and the card has some 600 MiB more. That is too
-# little to be sure of. Recomputation, for 5 % more time, is *tight* there: the tensors go in, the allocator's gaps may not.
-# (For offload on demand we did not replay the allocator.) Fewer images at a time and fewer bytes a value lower the floor
-# itself.
+# Both come within 20 MiB of the floor: recomputation for 5 % more time, offload on demand for 38 %. The card has some 600 MiB
+# more, and that is *tight*: the tensors go in, the allocator's gaps may not. (We replayed the allocator for recomputation
+# only.) To get lower, lower the floor itself, by fewer images at a time or fewer bytes a value.
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -385,24 +384,22 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# Neither 4.37 GiB, as in float32, nor half of it. Look at the two precisions where they peak, without offload and with it:
+# Neither 4.37 GiB, as in float32, nor half of it. Here is each precision at two moments, its peak without offload and its
+# peak with it:
 
 # %% slide="subslide" folded=true
-levels, ends = {}, set()
-for precision in ("float32", "float16"):
-    ways = {
-        said: vgg.schedule(Plan(256, precision=precision, offload=offload))
-        for said, offload in (("nothing moved", "none"), ("offload", "windowed"))
-    }
-    peaks = [one.kernel_name(one.peak_kernel) for one in ways.values()]
-    for moment in peaks:
-        for (said, one), own in zip(ways.items(), peaks, strict=True):
+levels, ends = {}, {}
+for precision, first in (("float32", "relu4_3"), ("float16", "fc6")):
+    for layer in (first, "relu2_1"):
+        for offload, said in (("none", "nothing moved"), ("windowed", "offload")):
+            one = vgg.schedule(Plan(256, precision=precision, offload=offload))
             kernels = [one.kernel_name(kernel) for kernel in range(one.work.kernels)]
-            highest = one.at_kernels[[kernel == moment for kernel in kernels]].max()
-            name = f"{precision}, {moment.removesuffix(' backward')}, {said}"
-            levels[name + ", the peak" * (moment == own)] = highest / GIB
-    ends.add(peaks[-1].removesuffix(" backward"))
-(turn,) = ends
+            at_layer = [kernel == f"{layer} backward" for kernel in kernels]
+            ends[precision, offload] = kernels[one.peak_kernel].removesuffix(" backward")
+            mark = ", the peak" if layer == ends[precision, offload] else ""
+            highest = one.at_kernels[at_layer].max() / GIB
+            levels[f"{precision}, {layer}, {said}{mark}"] = highest
+(turn,) = {ends[precision, "windowed"] for precision in ("float32", "float16")}
 side_by_side(
     levels,
     "GiB",
@@ -411,8 +408,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# At the old peak offload takes away four fifths; at relu2_1 it saves nothing, in either precision. So that moment becomes the
-# peak, and what offload saves is how far the old peak was above it: 4.37 GiB in float32, 3 GiB in float16. **What a technique
+# At the old peaks offload takes away three quarters and more; at relu2_1 nothing, in either precision. So the peak is there
+# now, and all that offload saves is how far the old one was above it: 4.37 GiB in float32, 3 GiB in float16. **What a technique
 # saves depends on where the next peak is.** So try pairs; do not add savings.
 #
 # Why nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already: the price of prefetching again.
@@ -489,12 +486,12 @@ plan_plane(
 folded([*front, again, *others])
 
 # %% [markdown] slide="notes"
-# Three plans go on to the next section:
+# We follow three plans into the next section:
 #
-# - *2 × 128 + offload windowed 5*, the fastest, 0.16 % longer: two techniques, and five copies may be under way. (With three
-#   copies it would be 3 %; with six it is as fast, and tight.)
-# - *4 × 64*, the second on the front, 0.41 %. Nothing moves.
-# - *2 × 128 + 2 chosen segments*, 0.73 %. Nothing moves here either; two segments are computed again.
+# - *2 × 128 + offload windowed 5*, the fastest: 0.16 % longer. (With three copies under way it would be 3 %; with six it is
+#   as fast, and tight.)
+# - *4 × 64*, the second on the front: 0.41 %. Nothing moves.
+# - *2 × 128 + 2 chosen segments*: 0.73 %. Two segments are computed again, and nothing moves.
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -502,8 +499,8 @@ folded([*front, again, *others])
 # The times are modelled. Change one assumption at a time, and see which plans keep their place.
 
 # %% [markdown] slide="notes"
-# Each row searches again among all plans. So far scratch memory has only decided what counts as *tight*. In the row that bears
-# its name it is part of the peak: about half of the maps that a convolution touches, our guess from one rounded figure of 2016.
+# Each row searches again among all plans. In the second row the peak includes scratch memory: about half of the maps that a
+# convolution touches, our guess from one rounded figure of 2016.
 #
 # Only the last row has a measurement behind it, of another network: in batches below 128 an image of GoogLeNet takes longer
 # on a Titan X, by Caffe2's published times (07). We add that loss to every plan. As the series ends at 128, 2 × 128 pays
@@ -558,8 +555,8 @@ rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
 pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
 
 # %% [markdown] slide="subslide"
-# Offload drops out on an older link, and with 1.5 times the arithmetic. Then 4 × 64 wins. Where small batches are slow,
-# 4 × 64 is the slowest of the three.
+# Offload drops out on an older link, and on a card with 1.5 times the arithmetic. Then 4 × 64 wins. Where small batches are
+# slow, 4 × 64 is the slowest of the three.
 
 # %% [markdown] slide="notes"
 # Why does offload drop out? For *2 × 128 + offload windowed 5*, here are the seconds of copies, kernels and waits, pass by
@@ -598,14 +595,14 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # copies leave in the forward pass, which has a third of the kernels' time: there the copies outlast the kernels. Where the
 # forward pass keeps its old speed, *backward alone*, the wait is gone.
 #
-# A pass that outlasts its copies may wait all the same, as in the last two rows, backward: each map must be back before the
-# kernel that reads it.
+# To outlast the copies is not enough. In the last two rows the backward pass does, and still waits: each map must be back
+# before the kernel that reads it.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
 #
-# If 16 bits count as the same update, they are faster than the plain step in every row but that one, where they tie. The
-# Titan X multiplies no faster in 16 bits; the gain was traffic, as operators such as ReLU read and write half the bytes.
+# If 16 bits count as the same update, they are faster than the plain step in every row but that of fast memory, where they
+# tie. The Titan X multiplies no faster in 16 bits. The gain was traffic: operators such as ReLU read and write half the bytes.
 
 # %% [markdown] slide="skip"
 # <details><summary>Why is offload <i>tight</i> with 1.5 times the arithmetic?</summary>
@@ -624,7 +621,7 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # - *Without copies, if they are as slow as GoogLeNet's*: **2 × 128 with two segments computed again**, 0.7 %.
 
 # %% [markdown] slide="notes"
-# All three are exact, and the best of the plans that we searched. Offload counts on four things, none of them measured here: a
+# All are exact, and the best of their kind among the plans searched. Offload counts on four things, none measured here: a
 # fast link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that gives back at
 # once what a second stream has moved.
 #
@@ -718,9 +715,9 @@ plan_plane(
 folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# Beside the front the picture shows what one technique can do: the plans that no other with one technique beats, and the
-# fastest offload that is not a *no*. If 16 bits count as the same update, none of this is needed: float16 alone fits, and
-# takes 14 % less time than the plain step (last row of the table).
+# Beside the front, the picture shows what one technique can do: the plans that no other such plan beats, and offload alone.
+# If 16 bits count as the same update, none of this is needed: float16 alone fits, and takes 14 % less time than the plain
+# step (last row of the table).
 #
 # Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
 # that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
@@ -853,15 +850,13 @@ plan_explorer(vgg)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# *Lowest peak:* 8 × 32, the segments with the lowest peak computed again, and maps moved: 2.73 GiB in 6.14 s. It waits for no
-# copy; recomputation takes nearly all of the 0.37 s that it loses.
+# *Lowest peak:* 8 × 32, *all, 3 in flight*, recompute *lowest peak*: 2.73 GiB in 6.14 s. It waits for no copy.
 #
-# *Fastest:* float16 with offload, 8.29 GiB in 5.59 s. Without offload it is as fast and does not fit, 12.05 GiB. Without
-# float16 it does not fit either, 13.96 GiB, and takes 5.94 s. So float16 brings the speed, and both bring the room.
+# *Fastest:* float16 with *all, 3 in flight*: 8.29 GiB in 5.59 s. Without offload it is as fast, and 12.05 GiB do not fit.
+# Without float16 it takes 5.94 s, and 13.96 GiB do not fit. So float16 brings the speed, and it takes both to fit.
 #
-# *Slow, and no:* the slowest is offload all with 4 even segments, 16.25 GiB in 7.56 s. It pays for recomputation: without
-# offload it takes 7.49 s, at the same peak. *Offload all* by itself, 13.96 GiB in 7.03 s, pays for waiting: 1.26 s, all that
-# it loses.
+# *Slow, and no:* offload *all*, 13.96 GiB in 7.03 s, pays for waiting: 1.26 s, all that it loses. *4 even segments*, 16.25 GiB
+# in 7.49 s, wait for nothing: they pay for recomputation.
 #
 # </details>
 #
@@ -874,8 +869,8 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. On this card VGG-16 takes micro-batches, and copies if they hide; ResNet-50, with batch norm, recomputation and offload
-#    together.
+# 1. On this card VGG-16 takes micro-batches, and copies if they hide. ResNet-50 has batch norm: it takes recomputation
+#    and offload together.
 # 2. Take 16 bits first, if they count as the same update.
 # 3. Offload only what the kernels of the same pass can hide.
 # 4. Judge the combination: savings do not add up.
