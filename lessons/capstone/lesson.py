@@ -245,7 +245,7 @@ folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
 # Of the eight only 4 × 64 (*gradient accumulation*) surely fits. The model says 0.4 % longer. Most of that is traffic:
-# weights are read four times, and gradients written four times. The model assumes that an image takes no longer in a batch
+# weights are read, and gradients written, four times as often. The model assumes that an image takes no longer in a batch
 # of 64 than in one of 256. (*How sure is the ranking?* drops that assumption.)
 #
 # *Offload all* is outside the picture, 22 % longer. That the published loss is as large proves nothing: the published policy
@@ -347,7 +347,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# Both come within 20 MiB of the floor: recomputation for 5 % more time, offload on demand for 38 %. The card has some 600 MiB
+# Recomputation comes within 20 MiB of the floor for 5 % more time, offload on demand for 38 %. The card has some 600 MiB
 # more, and that is *tight*: the tensors go in, the allocator's gaps may not. (We replayed the allocator for recomputation
 # only.) To get lower, lower the floor itself, by fewer images at a time or fewer bytes a value.
 
@@ -595,7 +595,7 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # copies leave in the forward pass, which has a third of the kernels' time: there the copies outlast the kernels. Where the
 # forward pass keeps its old speed, *backward alone*, the wait is gone.
 #
-# To outlast the copies is not enough. In the last two rows the backward pass does, and still waits: each map must be back
+# Outlasting the copies is not enough. In the last two rows the backward pass does so and still waits: each map must be back
 # before the kernel that reads it.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose

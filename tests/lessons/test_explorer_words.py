@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from small_nets import on_meta
 from torch import nn
 
+from classroom import ROOT
 from course_utils.machine.hardware import device, devices, links
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.techniques import capacity
@@ -32,6 +33,8 @@ from course_utils.units import GIB, format_bytes, format_seconds
 from lessons.batch_size.accumulation import Cut, accumulation, micro_batches
 from lessons.batch_size.explorer import batch_explorer
 from lessons.batch_size.explorer import sentences as accumulated
+from lessons.capstone.explorer import plan_explorer
+from lessons.capstone.plan import Problem
 from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.explorer import sentences as held
 from lessons.many_gpus.explorer import cards_explorer
@@ -320,6 +323,37 @@ def test_what_is_chosen_is_not_advised():
     explorer = one_card_explorer("Llama-3-8B", "LoRA, base in 4 bits", device="GTX 1080")
     assert explorer.view().advised
     assert "train" not in explorer.view().advised
+
+
+# -- 12 --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_lesson_says_of_the_plans_to_be_found():
+    explorer = plan_explorer(Problem("VGG-16", 256, TITAN, "PCIe 3.0 x16"))
+    source = (ROOT / "lessons" / "capstone" / "lesson.py").read_text(encoding="utf-8")
+    told = " ".join(source.partition("What you will see")[2].partition("</details>")[0].replace("\n#", "").split())
+    evaluate, lowest = explorer._problem.evaluate, explorer._problem.least_peak_segments
+
+    def plan(*settings):
+        explorer.micro.value, explorer.precision.value, explorer.offload.value, explorer.segments.value = settings
+        return evaluate(explorer.plan)
+
+    moved, alone = ("windowed", 3), ("none", 5)
+    least, fastest = plan(32, "float32", moved, lowest), plan(256, "float16", moved, 1)
+    assert "No combination here that fits is faster." in said_by(explorer)
+    half, single = plan(256, "float16", alone, 1), plan(256, "float32", moved, 1)
+    waits, again = plan(256, "float32", ("all", 5), 1), plan(256, "float32", alone, 4)
+    assert least.tensor_bytes == min(one.tensor_bytes for one in explorer._all if one.plan.precision == "float32")
+    for found in (least, fastest, waits, again):
+        assert f"{format_bytes(found.tensor_bytes)} in {format_seconds(found.seconds)}" in told
+    assert [least.waiting_seconds, again.waiting_seconds] == pytest.approx([0, 0], abs=1e-3)
+    assert half.seconds == pytest.approx(fastest.seconds, rel=1e-3)
+    for found in (half, single):
+        assert f"{format_bytes(found.tensor_bytes)} do not fit" in told
+    assert f"it takes {format_seconds(single.seconds)}" in told
+    assert {one.state for one in (half, single, waits, again)} == {NO}
+    assert f"waiting: {format_seconds(waits.waiting_seconds)}, all" in told
+    assert waits.waiting_seconds == pytest.approx(waits.seconds - waits.plain_seconds, rel=1e-2)
 
 
 # -- 13 --------------------------------------------------------------------------------------------------------------
