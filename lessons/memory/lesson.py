@@ -577,7 +577,7 @@ wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"
 open_ended = said["ran tight"] + said["failed tight"]
 table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
 assumed = (
-    "The least context is the least that was seen on any card. The most is the largest "
+    "The least context is slightly below all that were reported. The most is the largest "
     "reported for the card's architecture, and at least 512 MiB, which is also what a card "
     "known only by its size gets. The workspace of fast convolutions is a guess, from one "
     "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "
