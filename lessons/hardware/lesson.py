@@ -129,8 +129,8 @@ reveal(
 
 # %% [markdown] slide="notes"
 # The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default
-# updates all parameters together, so for a moment there is a root for every one of them. (The gradient is there from the
-# backward pass until `zero_grad`.) A trace of a dense network shows the worst moment of the update:
+# updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network shows
+# the worst moment of the update:
 
 # %%
 for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -143,8 +143,8 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
     print(f"{count / 1e6:,.0f} million parameters")
 
 # %% [markdown] slide="skip"
-# (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default.
-# Lesson 14 counts with it.)
+# (The gradient is there from the backward pass until `zero_grad`. `torch.optim.Adam(..., fused=True)` does the update in
+# one kernel that needs no root. It is not the default. Lesson 14 counts with it.)
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
@@ -282,8 +282,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MiB of 2014 were a buffer. Something of the kind is needed, often more: for every process, driver and libraries
-# load code onto the card, its context. To measure it, run a step with no other program on the card, then:
+# The 400 MiB of 2014 were a buffer. Some such buffer is needed, often a larger one: for every process, driver and
+# libraries load code onto the card, its context. To measure it, run a step with no other program on the card, then:
 #
 # ```python
 # free, total = torch.cuda.mem_get_info()
@@ -315,11 +315,10 @@ seen[same].set_index("card")
 # %% [markdown] slide="notes"
 # The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
 # is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as their large contexts
-# differ. Memory alone decides here. Prices are those at launch, blank where nobody confirmed one. Before each move, say
-# which card drops out next.
+# differ. Prices are those at launch, blank where nobody confirmed one.
 #
-# Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the others before the RTX 2080
-# need its builds for CUDA 12.6 (*Further*).
+# Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the
+# others before the RTX 2080 need its builds for CUDA 12.6 (*Further*). Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -475,8 +474,8 @@ reveal(
 # PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay, and what goes is the
 # gradients and the momentum of the frozen weights.
 #
-# From the top down it is cheap: training all three dense layers costs only the momentum of two layers more than the head
-# alone. Below the three, the maps still go.
+# Near the top, training more is cheap: beside the head alone, all three dense layers cost only the momentum of two more.
+# Below the three no map is kept.
 #
 # A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after it, and an output
 # layer, beside VGG-16:
@@ -508,13 +507,13 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in these two
-# networks: below the lowest layer that is trained, training keeps no maps. Above it only one kind of map goes: the input
-# that a dense layer kept for its own weights' gradient, once that layer is frozen and nothing else needs it. (Other
-# operators have rules of their own; a trace knows them.)
+# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So, in these two
+# networks, training keeps no maps below the lowest trained layer. Above it only one kind of map goes: the input that a
+# dense layer kept for its own weights' gradient, once that layer is frozen and nothing else needs it. (Other operators
+# have rules of their own; a trace knows them.)
 #
-# Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down. To
-# reach them a gradient passes through every layer, too. Lesson 14 trains a language model of 8 billion weights so.
+# Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down, so that
+# a gradient passes through every layer again. Lesson 14 trains a language model of 8 billion weights this way.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -547,7 +546,7 @@ probe, batches = torch.randn(1, 3, 16, 16), 3 + 2 * torch.randn(20, 32, 3, 16, 1
 
 
 def drift(in_training):
-    """How far the frozen body's answer to one image moves over 20 batches of others, in %."""
+    """How far the frozen body's answer to one image moves over 20 batches of other images."""
     net = copy.deepcopy(body)
     before = net.eval()(probe)
     net.train(in_training)
@@ -556,9 +555,9 @@ def drift(in_training):
     return 100 * float((net.eval()(probe) - before).abs().max() / before.abs().max())
 
 
-print("The answer moves, measured by its largest value, by up to")
-print(f"{drift(True):3.0f} %  in train(), as model.train() leaves it")
-print(f"{drift(False):3.0f} %  in eval(), called after model.train()")
+print("of its largest value, the answer moves by up to")
+print(f"{drift(True):2.0f} % in train(), as model.train() leaves it")
+print(f"{drift(False):2.0f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
@@ -621,7 +620,7 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved about half of an epoch's time and of the traced peak, but a third of the measured one. (The 0.25 MiB
+# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The 0.25 MiB
 # between the two are as much as one more map of the first convolution takes, perhaps a copy that a kernel makes.)
 #
 # If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
@@ -722,7 +721,7 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 # - **Nothing:** the free card; save often, freeze what you can.
 # - **50 dollars:** the free card until the code works, then rent.
 # - **1,000 dollars:** for one month, rent: an A100 (576 dollars), or for about half the samples an RTX 3090 (130). Buy only
-#   what will run day and night for longer than the table says.
+#   what runs day and night for the table's months.
 
 # %% [markdown] slide="notes"
 # Of the free cards, take the P100 in float32, the T4 in mixed precision. The rented RTX 3090 leaves 870 dollars.
@@ -751,7 +750,7 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, 20 in the update.
+# 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
 # 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, here, only dense
 #    layers' inputs go.
 # 3. Free first, rent next; buy only what runs day and night.
@@ -770,7 +769,7 @@ judge([13, 14, 17, 18, 47])
 # %% slide="skip" folded=true
 mib = seen["context, MiB"]
 print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
-print(f"the least that the course assumes is {format_bytes(context().least, 0)}, rounded down")
+print(f"the small context is {format_bytes(context().least, 0)}")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
     print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
 ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
