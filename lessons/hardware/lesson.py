@@ -19,8 +19,8 @@
 # 3. train a head on a frozen backbone where nothing larger fits;
 # 4. choose between a free card, a rented one, a used one and none.
 #
-# **Part one** asks what fits: parameters, then feature maps, then what the driver takes. **Part two** asks what to do
-# without such a card, or with little money, and ends in a decision for three budgets.
+# **Part one** asks what fits. **Part two** asks what to do without such a card, or with little money, and ends in a
+# decision for three budgets.
 #
 # About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
@@ -159,8 +159,8 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# The step fits, as the text says, even below the dashed line, which leaves 512 MiB of the card to the driver. Its feature
-# maps are next to nothing, so 12 bytes for each of 52,136,032 parameters should do. The trace has a little more: the
+# The step fits, as the text says; the dashed line leaves 512 MiB of the card to the driver. Feature maps are next to
+# nothing here, so 12 bytes for each of 52,136,032 parameters should do. The trace has a little more: the
 # batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
@@ -185,9 +185,9 @@ side_by_side(
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer* (lesson 13). Its samples are texts of 1,024
 # *tokens*, pieces of words, and for each token it gives a score to each of 50,257 such pieces.
 #
-# How many samples fit? Tensors are not alone on a card. The driver takes its part, the *context*, and how much differs
-# from machine to machine. So the course reckons with two: a *large* context, the most that was reported for the card's
-# architecture (512 MiB at least), and a *small* one of 112 MiB, slightly below all reports.
+# How many samples fit? The driver takes its part of a card, the *context*, and how much differs from machine to machine.
+# So the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
+# least), and a *small* one of 112 MiB, slightly below all reports.
 #
 # - A step *fits* if its tensors, the gaps between them and the scratch memory of kernels find room beside the large context.
 # - It *does not fit* if its tensors and the small context are more than the card.
@@ -241,7 +241,7 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The rule in full has a part that does not grow with the batch and a part for every sample:
+# The rule in full has a fixed part and a part for every sample:
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − context
 #
@@ -304,8 +304,8 @@ seen[same].set_index("card")
 # %% [markdown] slide="notes"
 # 940 or 479 MiB: how kernels are loaded can nearly double the context. A card's large context may come from an old, eager
 # report. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its architecture in 2022; loaded lazily, 501 MiB was the
-# most (*Further*). So with today's PyTorch expect more room on an RTX 3090 than the tables below say. (Lesson 03 shows
-# the gaps that PyTorch's allocator leaves, and how often the verdicts are wrong.)
+# most (*Further*). So with today's PyTorch expect more room on an RTX 3090 than the tables below say. (How often the
+# verdicts are wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -314,8 +314,7 @@ seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
 # The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
-# is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as their large contexts
-# differ. Prices are those at launch, blank where nobody confirmed one.
+# is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
 #
 # Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the
 # others before the RTX 2080 need its builds for CUDA 12.6 (*Further*). Before each move, say which card drops out next.
@@ -620,8 +619,8 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The 0.25 MiB
-# between the two are as much as one more map of the first convolution takes, perhaps a copy that a kernel makes.)
+# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The
+# 0.25 MiB between the two are one more map's size: perhaps a copy that a kernel makes.)
 #
 # If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
 # means do. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. Five
@@ -675,7 +674,7 @@ tables[precision]
 # - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
 #   month. People asked 500 to 1,000 dollars for one in 2026.
 #
-# The sources; then the free cards in mixed precision, what a dollar of rent trains, and a measured speed:
+# The sources, the free cards in mixed precision, a dollar's worth of rent, and a measured speed:
 
 # %% slide="skip" folded=true
 for offer in offers():
@@ -738,9 +737,6 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 #
 # Claims from a blog of 2014 and a column of 2020, in our words, with where they were published.
 
-# %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs, from a trace or from the catalogue.
-
 # %%
 judge([13, 14, 17, 18, 47])
 
@@ -756,8 +752,8 @@ judge([13, 14, 17, 18, 47])
 # 3. Free first, rent next; buy only what runs day and night.
 
 # %% [markdown] slide="notes"
-# Maps and context come on top of the bytes for parameters: a trace tells the maps, a context you have to measure. Without
-# any card, freeze everything below the head, and put the norms there into `eval()`.
+# Maps and context come on top: a trace tells the maps, a context you have to measure. Without any card, freeze everything
+# below the head, and put the norms there into `eval()`.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -784,8 +780,8 @@ print("and its context comes out of these")
 
 # %% [markdown] slide="skip"
 # **What cards cost.** The catalogue of the course, prices at launch in the dollars of the year, rents on the day they
-# were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value. Of some cards, such
-# as the B200, programs see less than is sold.
+# were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value; cards without a
+# price are not in the figure. Of some cards, such as the B200, programs see less than is sold.
 
 # %% slide="skip" folded=true
 rented = pd.DataFrame(RENTALS)
@@ -829,9 +825,6 @@ plane(
     f"{each.min():.1f} as a {worst}",
 )
 
-# %% [markdown] slide="skip"
-# Cards without a confirmed price are not in the figure.
-
 # %% slide="skip" folded=true
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
@@ -842,8 +835,8 @@ print(f"the table has the cheapest; others asked up to {' and '.join(dearest)}")
 
 # %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
-# alone trained, and *inference*, which is the forward pass without gradients or labels. The column "by hand" counts
-# weights, gradients, momentum and images, and no maps.
+# alone trained, and *inference*, the forward pass without gradients or labels. By hand: weights, gradients, momentum
+# and images.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
@@ -874,8 +867,8 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
-# The sum by hand, which has no maps, is close where the head alone is trained: at that peak the backbone's maps are gone.
-# Inference peaks in the forward pass, with two maps.
+# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone. Inference peaks in
+# the forward pass, with two maps.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()
