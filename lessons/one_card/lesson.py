@@ -372,8 +372,8 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 # %% [markdown] slide="slide"
 # ## A base in 4 bits
 #
-# Traced, it halves the peak of Llama-3-8B with LoRA. And measured? A smaller model, SmolLM2-135M, was measured on a T4
-# with 4,096 tokens.
+# Traced, it halves the peak of Llama-3-8B with LoRA. And on a real card? A smaller model, SmolLM2-135M, was measured on
+# a T4, with 4,096 tokens.
 
 # %% [markdown] slide="notes"
 # In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller.
@@ -503,7 +503,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="subslide"
 # And there is a price in precision. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
-# value is lost. 300 equal steps of AdamW, with weights and moments in either format:
+# value is lost. 300 equal steps of AdamW, with weights and moments in bfloat16 or float32:
 
 # %%
 torch.manual_seed(0)
@@ -524,9 +524,10 @@ print(f"asked for: {300 * 2e-5:.1e}")
 # %% [markdown] slide="notes"
 # In bfloat16 70 % of these weights never moved. It is the rounding of the weights: in float32 all move, and in 300 steps
 # moments in bfloat16 hardly matter. In thousands they do: **in bfloat16 the second moment cannot fall** (*Further* shows
-# it). Whether a result suffers we did not measure; torchtune publishes a recipe that trains in bfloat16 throughout.
+# it). Whether a result suffers we did not measure; torchtune publishes a recipe that trains in bfloat16 without float32
+# copies.
 #
-# So *both at once* with its state in 16 bits fits the card, and loses small updates. A remedy takes no memory of the
+# So *both at once*, with its state in 16 bits, fits the card and loses small updates. One remedy takes no memory of the
 # card: the host keeps weights *and moments* in float32, updates those, and sends the weights back rounded. ZeRO-Offload
 # does so (Ren and others, 2021). The host then keeps 12 bytes a weight in place of 6, and moves 28 in place of 14: its
 # update takes twice as long. Another remedy is stochastic rounding of all three.
@@ -648,7 +649,7 @@ for way, size in ways.items():
 # %% [markdown] slide="slide"
 # ## How fast does it write?
 #
-# NVIDIA publishes for the RTX 4090: 165 TFLOP/s in 16 bits (sums in float32), 1,008 GB/s. Writing a token takes two
+# For the RTX 4090 NVIDIA publishes 165 TFLOP/s in 16 bits, with float32 sums, and 1,008 GB/s. Writing a token takes two
 # operations for each of 7.5 billion weights.
 
 # %% [markdown] slide="notes"
@@ -721,7 +722,7 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 # fixed cost a token, such as launches; two rates cannot tell which.
 
 # %% [markdown] slide="slide"
-# What batching buys: sequences served at once share the reading of the weights. Caches they do not share; each reads its
+# What batching buys: sequences served at once share the reading of the weights. They share no caches: each reads its
 # own.
 
 # %% folded=true
@@ -740,7 +741,7 @@ fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
 few = fits_at[2048]
 more = int((room_for_tensors(card) - quarter * n) // serving.cache_bytes(shape, 2048))
 plane(
-    Axis("sequences at once (right of its dot a line's do not fit)", log=True),
+    Axis("sequences at once (right of a dot: more than fit)", log=True),
     Axis("tokens a second, all together", log=True),
     [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
        for c in contexts],
@@ -773,15 +774,16 @@ print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 #
 # Once the caches together are as large as the weights, half of the reading is caches, and more users can at most double
 # the rate. With 16-bit weights this card never gets there: 14 GiB of them are read, and 8 GiB are left for caches. With
-# 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), if the multiplying kernel unpacks them for free;
+# 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), if the multiplying kernel unpacks them for free.
 # llama.cpp, above, reached four fifths of that. bitsandbytes, for a batch, first writes a 16-bit copy of each weight, and
 # so moves more bytes than with 16-bit weights: there 4 bits buy room and no speed.
 #
 # At each dot memory limits the number of sequences, and bandwidth their speed. Many short ones, 280 of 512 tokens beside
 # 4-bit weights, wait for arithmetic.
 #
-# One user alone can have several tokens a reading too, by *speculative decoding* (Leviathan and others, 2023): a small
-# model proposes a few tokens, and the large one checks them all in one pass.
+# One user, too, can have several tokens a reading. In *speculative decoding* (Leviathan and others, 2023) a small model
+# proposes a few tokens, and the large one checks them all in one pass, as if they were a prompt. That takes arithmetic,
+# of which one user leaves nearly all unused.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -792,17 +794,17 @@ judge([90, 91])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA removes gradients and moments, few maps.
+# 1. Full fine-tuning keeps 8 to 18 bytes a weight. LoRA removes gradients and moments, but few maps.
 # 2. All 8 billion weights train on 24 GiB, if layers are recomputed, gradients leave at once and the host holds moments.
-# 3. Eight sequences of 8,192 tokens fit, in 16 bits. Each decoding step reads all weights, for a token a sequence.
+# 3. Eight users fit, with 8,192 tokens each. Decoding reads all weights, for one token a user.
 
 # %% [markdown] slide="notes"
-# (Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens. Eight sequences: the maps of
-# their prompts are not counted.)
+# (Full fine-tuning: with AdamW. Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens.
+# Eight users: in 16 bits, maps of their prompts not counted.)
 #
 # Training all weights costs copies over the link, an update on the host, and 45 GiB of its memory. With weights and
-# moments in 16 bits, rounded to nearest, it also costs small updates; float32 on the host, 90 GiB, saves them. When few
-# sequences are decoded, bandwidth is the bound. Batching shares the reading, and memory bounds the batch.
+# moments in 16 bits, rounded to nearest, small updates are lost; float32 on the host, 90 GiB, keeps them. While few users
+# are served, bandwidth is the bound. Batching shares the reading, and memory bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.
