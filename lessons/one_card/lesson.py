@@ -34,7 +34,7 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY
 from course_utils.machine.measure import measure_step
@@ -726,46 +726,46 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 # own.
 
 # %% folded=true
-many = [2**i for i in range(10)]
-contexts = {2048: COLOURS[0], 8192: COLOURS[1]}
-
-
 def rate(context, sequences, bits=16):
     found = serving.decode(shape, context, sequences, weight_bits=bits)
     return found.tokens_per_second(card)
 
 
+def line(name, context, most, colour, bits=16):
+    """To as many sequences as fit the card."""
+    many = [*(2**i for i in range(10) if 2**i < most), most]
+    rates = [rate(context, sequences, bits) for sequences in many]
+    return Curve(f"{name}: {most} fit", many, rates, colour, dashed=bits != 16)
+
+
 # What is read in 4 bits: all but the embedding, which is in 16
 four = 8 * (quarter * n - 2 * head) / serving.matrix_values(shape)
-fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
+fits_at = {c: serving.largest_context(shape, card, 1) // c for c in (2048, 8192)}
 few = fits_at[2048]
 more = int((room_for_tensors(card) - quarter * n) // serving.cache_bytes(shape, 2048))
 plane(
-    Axis("sequences at once (right of a dot: more than fit)", log=True),
+    Axis("sequences at once, until the card is full", log=True, high=100),
     Axis("tokens a second, all together", log=True),
-    [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
-       for c in contexts],
-     Curve("2,048, 4-bit weights", many, [rate(2048, b, four) for b in many], COLOURS[2],
-           dashed=True)],
-    [*[Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
-     Spot(f"{more} fit, 4 bits", more, rate(2048, more, four), COLOURS[2])],
-    f"Modelled: {few} sequences of 2,048 write {rate(2048, few) / rate(2048, 1):.0f} times "
-    f"as much as one",
+    [line("2,048, 4-bit weights", 2048, more, COLOURS[2], four),
+     line("2,048 tokens", 2048, few, COLOURS[0]),
+     line("8,192 tokens", 8192, fits_at[8192], COLOURS[1])],
+    title=f"Modelled: {few} sequences of 2,048 write "
+    f"{rate(2048, few) / rate(2048, 1):.0f} times as much as one",
 )  # fmt: skip
 
 # %% slide="skip" folded=true
-at_dots = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
-at_dots.append(serving.decode(shape, 2048, more, weight_bits=four))
+at_ends = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
+at_ends.append(serving.decode(shape, 2048, more, weight_bits=four))
 short = serving.decode(shape, 512, 4 * more, weight_bits=four)
 reached = card.reached_flops_per_s("float16")
-*busy, most = (100 * p.flops / reached / p.seconds(card) for p in (*at_dots, short))
+*busy, most = (100 * p.flops / reached / p.seconds(card) for p in (*at_ends, short))
 weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
 print(f"16 bits: {weights} of weights read, {format_bytes(room)} left for caches")
 read = format_bytes(quarter * n - 2 * head)
 print(f"4 bits: {read} read, {format_bytes(room_for_tensors(card) - quarter * n)} left")
-print(f"arithmetic at the dots: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
+print(f"arithmetic at the ends: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
 print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 
 # %% [markdown] slide="notes"
@@ -778,7 +778,7 @@ print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 # llama.cpp, above, reached four fifths of that. bitsandbytes, for a batch, first writes a 16-bit copy of each weight, and
 # so moves more bytes than with 16-bit weights: there 4 bits buy room and no speed.
 #
-# At each dot memory limits the number of sequences, and bandwidth their speed. Many short ones, 280 of 512 tokens beside
+# Where a line ends, memory limits the number of sequences, and bandwidth their speed. Many short ones, 280 of 512 tokens beside
 # 4-bit weights, wait for arithmetic.
 #
 # One user, too, can have several tokens a reading. In *speculative decoding* (Leviathan and others, 2023) a small model
