@@ -291,10 +291,10 @@ table.map(format_bytes).assign(
 # m · C. That is less if m is below 0.9 · C. Weights follow the same count.
 
 # %% [markdown] slide="subslide"
-# At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of weights and arithmetic.
+# At equal width a squeeze saves a quarter of most blocks' maps, and nine tenths of arithmetic and weights.
 #
-# **ResNet-50 spends the arithmetic on width:** its maps between blocks are four times as wide as ResNet-34's, for about
-# the same work. And training keeps them. For most blocks that is four times as much, less a quarter: three times.
+# **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps those wide
+# maps: four times as much, less a quarter, is three times.
 
 # %% [markdown] slide="notes"
 # (WRN-28-10, a *wide residual network* of Zagoruyko and Komodakis, 2016, pays the full price: pairs of 3×3 at ten times
