@@ -293,7 +293,7 @@ print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
 # %% [markdown] slide="subslide"
 # Three quarters of the parameters are in one dense layer, `fc6`. A third of the maps are those of `relu1_1` and
-# `relu1_2`. The layer before the first of them, `conv1_1`, has 1,792 parameters, 7 KiB.
+# `relu1_2`. The layer that feeds the first, `conv1_1`, has 1,792 parameters, 7 KiB.
 
 # %%
 layer_bars(ledger)
@@ -313,8 +313,7 @@ print(f"relu1_1 and relu1_2: {100 * first_two / kept.sum():.0f} % of the maps th
 
 # %% [markdown] slide="notes"
 # With Adam and a small batch the worst moment is the update, whose temporaries do not depend on the batch; with a large
-# one it is the backward pass. So the *peak* at two small batches, a single number each, does not tell that of a large
-# one:
+# one it is the backward pass. So the peaks of two small batches do not tell that of a large one:
 
 # %%
 with torch.device("meta"):
@@ -501,9 +500,9 @@ pd.Series(
 # | *tight* | neither: it may run or fail |
 
 # %% [markdown] slide="notes"
-# To find the answer, `fit` replays PyTorch's allocator on a card of that size, beside the most context that was reported
-# and beside the least. What convolutions want as workspace it has to guess. For a *tight* step it says without what the
-# step would fit.
+# The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
+# reports (lesson 02's *large* and *small* one). Beside each, `fit` replays PyTorch's allocator on a card of that size. What
+# convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
 #
 # VGG-16 again, on a card of 11 GiB. One image more takes 70 MiB of tensors:
 
@@ -515,10 +514,10 @@ print(f"(on a larger card batch {found.fits} reserves", end=" ")
 print(f"{format_bytes(vgg.at(found.fits).reserved_bytes())})")
 
 # %% [markdown] slide="notes"
-# At its peak batch 101 leaves two GiB. Why might 70 MiB more be too much? The replay of batch 102 does not fail at the peak. It
-# fails near the end of the backward pass, with five GiB free, most of them in gaps between tensors. Here is the card at
-# that moment, without the context and the 2 %. Each segment still holds a block in use; the thinnest are drawn wider than
-# they are.
+# At its peak batch 101 leaves two GiB. Why might 70 MiB more be too much? The replay of batch 102 does not fail at the
+# peak. It fails near the end of the backward pass, with five GiB free, most of them in gaps between tensors. Here is the
+# card at that moment, without the context and the 2 %. Each segment still holds a block in use; the thinnest are drawn
+# wider than they are.
 
 # %% slide="subslide" folded=true
 asked = demand(vgg.at(found.fits + 1))
@@ -575,7 +574,7 @@ wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"
 open_ended = said["ran tight"] + said["failed tight"]
 table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
 assumed = (
-    "The least context is the least that was seen on any card. The most is the largest "
+    "The least context is slightly below all that were reported. The most is the largest "
     "reported for the card's architecture, and at least 512 MiB, which is also what a card "
     "known only by its size gets. The workspace of fast convolutions is a guess, from one "
     "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "

@@ -9,7 +9,7 @@
 # %% [markdown] slide="slide"
 # # 05 · 1×1 convolutions
 #
-# **The question:** block after block, ResNet-50 squeezes its channels to a quarter. Does that save memory?
+# **The question:** in block after block, ResNet-50 squeezes its channels. Does that save memory?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -610,7 +610,7 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
 # The peak falls at 32 and rises at 48. One to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and costs
 # weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved:
-# at the peak, in the backward pass at `relu4_3`, those of group 5 are gone.
+# at the peak, in the backward pass at `relu4_3`, those after `pool4` are gone.
 #
 # </details>
 
@@ -626,10 +626,10 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze by itself saves nothing: it adds m values a position. Each layer that stays narrow saves C − m.
-# 2. Before a 3×3 it saves arithmetic as well, if m < 0.9 · C.
-# 3. ResNet-50 spends that on maps four times as wide as ResNet-34's, and keeps them.
-# 4. MobileNetV2's block, wide inside, keeps 13 times what a plain 3×3 does.
+# 1. By itself a squeeze costs m values a position. Each layer that stays narrow saves C − m.
+# 2. Before a 3×3 it saves arithmetic if m < 0.9 · C.
+# 3. ResNet-50 spends that on width, and training keeps the wide maps.
+# 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
 # With batch norms, as in ResNets, double both numbers of the first point. The fourth is for 24 channels, expanded to
