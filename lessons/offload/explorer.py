@@ -101,7 +101,8 @@ def _state(plans: Plans, moves: str) -> str:
         took = f"Nothing moves: {format_seconds(schedule.total_seconds)} a step"
         peak = format_bytes(schedule.peak_bytes)
     else:
-        took = f"{moves[0].upper()}{moves[1:]} moves: {format_seconds(schedule.total_seconds)} a step, {cost(schedule)}"
+        what, comma, how = moves.partition(",")
+        took = f"{what.capitalize()} moves{comma}{how}: {format_seconds(schedule.total_seconds)} a step, {cost(schedule)}"
         peak = f"{format_bytes(schedule.peak_bytes)} in place of {format_bytes(kept.peak_bytes)}"
     return f"{took}; peak {peak}. {plans.device.name}: {plans.fit(moves).sentence}"
 
