@@ -102,7 +102,8 @@ def _state(plans: Plans, moves: str) -> str:
         peak = format_bytes(schedule.peak_bytes)
     else:
         what, comma, how = moves.partition(",")
-        took = f"{what.capitalize()} moves{comma}{how}: {format_seconds(schedule.total_seconds)} a step, {cost(schedule)}"
+        seconds = format_seconds(schedule.total_seconds)
+        took = f"{what.capitalize()} moves{comma}{how}: {seconds} a step, {cost(schedule)}"
         peak = f"{format_bytes(schedule.peak_bytes)} in place of {format_bytes(kept.peak_bytes)}"
     return f"{took}; peak {peak}. {plans.device.name}: {plans.fit(moves).sentence}"
 
