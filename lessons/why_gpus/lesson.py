@@ -517,8 +517,8 @@ print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge
 
 # %% [markdown] slide="notes"
 # A chip's balance is called its *ridge*. Below it an operator waits for memory, above it for arithmetic. A larger batch
-# reads the same weights for more samples, so the intensity rises. Far enough? (The kernels of this layer outlast a launch
-# from batches of tens of thousands on.)
+# reads the same weights for more samples, so the intensity rises. Far enough? (With Python's share of
+# each launch, this layer's kernels outlast it from batches of tens of thousands on.)
 
 # %%
 guess_intensity = predict(
@@ -649,8 +649,8 @@ judge([38, 52, 54, 59])
 # 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# And your network? If its step is mostly overhead, it is about a draw, and the launches decide. Width and large batches
-# are what a card is good at.
+# And your network? If its steps are mostly overhead, CPU and card are about even, and the price of a launch decides. A
+# card is good at wide layers and large batches.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
@@ -698,9 +698,8 @@ pd.DataFrame(
 # %% [markdown] slide="skip"
 # At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
 # The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show
-# its limits. The K40's kernels reached less of their peak than it assumes. From version 5 on cuDNN has Winograd kernels for
-# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster
-# than the model.
+# its limits. The K40's kernels reached less of their peak than the model assumes. From version 5 on cuDNN has Winograd kernels for
+# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
