@@ -211,7 +211,7 @@ def _points(share: float) -> str:
 def offload_explorer(
     network: str = "VGG-16",
     batch: int = 192,
-    moves: str = "everything",
+    moves: str = "everything, 2 in flight",
     precision: str = "float32",
     device: str = "T4",
     link: str = "PCIe 3.0 x16",
