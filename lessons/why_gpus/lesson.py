@@ -316,8 +316,9 @@ launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
-# Rings are steps measured on this machine. The card's lines are the model's. On the thick one a launch costs 10 µs and the
-# data is already on the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for it.
+# Rings are steps measured on this machine. The card's lines are the model's, for three prices of a launch: solid, the
+# data is already on the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for
+# the copy. Dots are crossovers.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 far = max(*digits.measured, 4 * meets, 2 * high)
@@ -327,19 +328,21 @@ plane(
     Axis("time of a training step, 64–100–10", log=True, write=format_seconds),
     [
         Curve("this machine", n, [float(digits.here(k)) for k in n], CPU),
-        Curve("RTX 4090", n, [digits.there(k) for k in n], GPU),
-        Curve("… over PCIe", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
+        Curve("RTX 4090, 10 µs", n, [digits.there(k) for k in n], GPU),
+        Curve("over PCIe, 10 µs", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
         *(
-            Curve(f"… {1e6 * t:.0f} µs a launch", n, [one.there(k) for k in n], GPU, width=1.2)
+            Curve(f"RTX 4090, {1e6 * t:.0f} µs", n, [one.there(k) for k in n], GPU, width=1.2)
             for t, one in zip(GPU_LAUNCH_SECONDS, ends, strict=True)
         ),
     ],
-    [Spot("", k, seconds, CPU, hollow=True) for k, seconds in digits.measured.items()],
+    [
+        *(Spot("", k, took, CPU, hollow=True) for k, took in digits.measured.items()),
+        *(Spot(rough(k), k, float(digits.here(k)), bold=True) for k in (low, meets, high)),
+    ],
     title=f"The card gets ahead somewhere between batch {rough(low)} and {rough(high)}; "
     f"with launches of 10 µs at about {rough(meets)}"
     if high > low
     else f"The card is ahead from batch {rough(low)}",
-    marks={f"crossover near {rough(meets)}": meets},
 )
 
 # %% [markdown] slide="notes"
