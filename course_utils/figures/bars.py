@@ -34,7 +34,7 @@ def side_by_side(
         raise CourseError(f"side_by_side needs finite numbers, got {dict(rows)!r}")
     texts = {name: f"{_readable(value)} {unit}" for name, value in rows.items()}
     said = "; ".join(f"{name}: {text}" for name, text in texts.items())
-    said += f". {limit[0]}: {_readable(limit[1])} {unit}" if limit else ""
+    said += f". Dashed line, {limit[0]}, at {_readable(limit[1])} {unit}" if limit else ""
     scene = Scene(WIDTH, 0, f"{title}. {said}." if title else f"{said}.")
     y = write_title(scene, title) if title else 4.0
     first = max(text_width(name, SIZE, True) for name in rows) + 26

@@ -12,14 +12,14 @@
 # **The question:** of what people say about GPUs and memory, how much survives a computation?
 
 # %% [markdown] slide="notes"
-# You vote on twelve sentences. Then each gets its verdict, what it should have said, and the numbers behind both. At the
-# end you judge one yourself; a table of all the course's sentences follows. Read it after lessons 02, 03, 07, 08, 11, 13
-# and 14, which judge eleven of the twelve. You may remember a verdict; so beside each vote write the number that decides
-# it, and what it is a number of. That is the exercise.
+# You vote on twelve sentences. Then each gets its verdict, what it should have said, and the numbers behind both. At
+# the end you judge one yourself; a table of all the course's sentences follows. Read it after lessons 02, 03, 07, 08,
+# 11, 13 and 14, which judge eleven of the twelve. You may remember a verdict; so beside each vote write the number that
+# decides it, and what it is a number of. That is the exercise.
 #
 # The sentences come from five older texts (a blog, two articles, a forum thread and a course, 2014 to 2020) and from
-# pages about today's transformers. We put each in our own words, compute the number it is about, and judge it by that. A
-# number may be measured, traced, or modelled from published rates; where only a document can decide, the verdict is
+# pages about today's transformers. We put each in our own words, compute the number it is about, and judge it by that.
+# A number may be measured, traced, or modelled from published rates; where only a document can decide, the verdict is
 # marked *cited*.
 #
 # About 55 minutes.
@@ -81,7 +81,7 @@ votes
 # %%
 how_many = predict(
     "Of your twelve, how many hold as they are written? Your ballot has a first answer.",
-    unit="sentences",
+    unit="of 12",
 )
 how_many
 
@@ -135,10 +135,10 @@ more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
 role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
-# The verdict is about *halve* alone; what is lost, lessons 08 and 14 show. ResNet-50 comes near a half. VGG-16's maps lose
-# two fifths of their bytes: the indices of its pooling layers, for one, keep their eight bytes each. The dense net has
-# hardly any maps to halve, and grows: at its peak the gradient of its largest layer is there twice, in 16 bits and in 32
-# (lesson 08). Training everything in 16 bits would save more, and lose small updates.
+# The verdict is about *halve* alone; lessons 08 and 14 show what is lost. ResNet-50 comes near a half. VGG-16's maps
+# lose two fifths of their bytes: the indices of its pooling layers, for one, keep their eight bytes each. The dense net
+# has hardly any maps to halve, and grows: at its peak the gradient of its largest layer is there twice, in 16 bits and
+# in 32 (lesson 08). Training everything in 16 bits would save more, and lose small updates.
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -187,9 +187,10 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# The peak need not be in the update. Here it is at the loss, where no weight has a gradient yet, and the maps and logits of
-# all texts are there. *Misleading*: the update does read and write four times the weights, but the sentence is read as
-# being about the whole step. (With the temporaries of PyTorch's default Adam the update even holds five times.)
+# The peak need not be in the update. Here it is at the loss, where no weight has a gradient yet, and the maps and
+# logits of all texts are there. *Misleading*: the update does read and write four times the weights, but the sentence
+# is read as being about the whole step. (With the temporaries of PyTorch's default Adam the update even holds five
+# times.)
 
 # %% slide="subslide" folded=true
 better = (
@@ -206,10 +207,10 @@ for name in ("GPT-2", "Llama-3-8B"):
     print(f"{name}, a token in 16 bits: {claimed:,} bytes as said, {real:,} in the cache")
 
 # %% [markdown] slide="notes"
-# The formula forgets that keys and values are two, which makes its number too small. In Llama-3-8B four heads share one key
-# and one value; it forgets that too, which makes its number too large. Where two heads share, the two errors would
-# cancel: in none of the three models that we tried. (That is, if the heads' values together are the hidden size, as in
-# these three, but not in every model.)
+# The formula forgets that keys and values are two, which makes its number too small. It also forgets that heads may
+# share them, as every four do in Llama-3-8B, which makes it too large. Where two share, the errors would cancel, but
+# two share in none of the three models tried. (And they cancel if the heads' values together are the hidden size, as in
+# these three but not in every model.)
 
 # %% slide="subslide" folded=true
 told(86, found, votes, "With selective checkpointing a layer keeps 34 sbh bytes.")
@@ -256,10 +257,10 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# We count what attention keeps for the backward pass, with its queries, keys and values. The source does not say what it
-# counts. It does say that its "memory footprint is the same no matter if you use dropout or masking", which points to the
-# blue bars, without dropout: with it, ordinary attention keeps more, and flash attention next to nothing more. The rest
-# of each layer stays. So the peak, which is what a card has to hold, falls less.
+# We count what attention keeps for the backward pass, with its queries, keys and values. The source does not say what
+# it counts. It does say that its "memory footprint is the same no matter if you use dropout or masking", which points
+# to the blue bars, without dropout: with it, ordinary attention keeps more, and flash attention next to nothing more.
+# The rest of each layer stays. So the peak, which is what a card has to hold, falls less.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -277,9 +278,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# A step holds one batch. Here memory falls once the whole data set is smaller than that. *Misleading*: the sentence is true
-# of the images of a step, and is read as being about those of the data set. (If the whole data set were kept on the card,
-# memory would follow it.)
+# A step holds one batch. Here memory falls once the whole data set is smaller than that. *Misleading*: the sentence is
+# true of the images of a step, and is read as being about those of the data set. (If the whole data set were kept on
+# the card, memory would follow it.)
 
 # %% slide="subslide" folded=true
 better = "VGG-16 has fewer layers, and each further image adds less to its peak."
@@ -300,8 +301,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It has more weights and more arithmetic. *Misleading*: it is smaller in layers and in maps, and *smaller* is read as being
-# about the whole network.
+# It has more weights and more arithmetic. *Misleading*: it is smaller in layers and in maps, and *smaller* is read as
+# being about the whole network.
 
 # %% [markdown] slide="slide"
 # ## True when, and on what condition?
@@ -338,9 +339,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# With 128 samples a card the sentence holds of GTX Titans on PCIe 2.0, and of H100s on PCIe 5.0. Give either card NVLink,
-# or 1,024 samples, and four of them are worth having. (The outlined pairs never existed, and H100s of this kind come with
-# NVLink: such pairs separate the link from the card.)
+# With 128 samples a card the sentence holds of GTX Titans on PCIe 2.0, and of H100s on PCIe 5.0. Give either card
+# NVLink, or 1,024 samples, and four of them are worth having. (The outlined pairs never existed, and H100s of this kind
+# come with NVLink: such pairs separate the link from the card.)
 #
 # Why 2.0, when a GTX Titan can do 3.0? A text of that time counts on 6 GiB/s. And an Intel processor of its day has 40
 # lanes, some eight for each of four cards: at 3.0 they carry about what 16 carry at 2.0. With 16 lanes of 3.0 each, the
@@ -365,9 +366,9 @@ role_bars(
 
 # %% [markdown] slide="notes"
 # It holds: one of the five ways fits, the one that keeps no gradient and leaves the moments on the host, which does the
-# update. The published run keeps moments of 8 bits in pages, moves them to the card and updates there. Its 18.9 GiB lies
-# between our peak with all logits and our peak without: its loss in pieces takes less than ours, its pages take more.
-# Lesson 14 says what this costs.
+# update. The published run keeps moments of 8 bits in pages, moves them to the card and updates there. Its 18.9 GiB
+# lies between our peak with all logits and our peak without: its loss in pieces takes less than ours, its pages take
+# more. Lesson 14 says what this costs.
 
 # %% slide="subslide" folded=true
 better = (
@@ -392,9 +393,9 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # VGG-16, a large network of 2014, fits one card of its time. GPT-3's weights alone, in 16 bits, need nearly two of the
-# catalogue's largest today; gradients, moments and the temporaries of PyTorch's default Adam, all in float32, make it many
-# more. So *outdated* goes no further than its rule, which looks at one large network of each time. How much of what
-# people train fits one card today, we know of no count.
+# catalogue's largest today; gradients, moments and the temporaries of PyTorch's default Adam, all in float32, make it
+# many more. So *outdated* goes no further than its rule, which looks at one large network of each time. We know of no
+# count of what share of today's training fits one card.
 
 # %% [markdown] slide="slide"
 # ## Is that the reason?
@@ -427,14 +428,15 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The first blue bar takes the sentence's reason away: the same computation, but every position of a convolution has weights
-# of its own, and all their gradients must be sent. The gain goes, so the reason is right. (It is then lesson 11's dense
-# net: each weight is used once for each image. No card of 2014 holds so many; their update is left out.)
+# The first blue bar takes the sentence's reason away: the same computation, but every position of a convolution has
+# weights of its own, and all their gradients must be sent. The gain goes, so the reason is right. (It is then lesson
+# 11's dense net: each weight is used once for each image. No card of 2014 holds so many weights; their update is left
+# out.)
 #
-# And yet AlexNet with 32 images gains less. Most of its weights are in dense layers, which share none. The second blue bar
-# gives each card a share of those (lesson 11), so that their gradients are not sent: the gain is back. (Four is all that
-# four cards can gain. The model sends gradients while the backward pass still runs; only the tail of the last is waited
-# for.)
+# And yet AlexNet with 32 images gains less. Most of its weights are in dense layers, which share none. The second blue
+# bar gives each card a share of those (lesson 11), so that their gradients are not sent: the gain is back. (Four is all
+# that four cards can gain. The model sends gradients while the backward pass still runs; only the tail of the last is
+# waited for.)
 
 # %% slide="skip" folded=true
 count(votes)
@@ -492,7 +494,7 @@ print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not ri
 # ## Recap
 #
 # Little survives as it is written, and much in part: of your twelve, one and six; of all 96 that we chose, a fifth and
-# half. Ask the same of each: **which part, of what, when, and on what condition?**
+# a half. Ask the same of each: **which part, of what, when, and on what condition?**
 
 # %% [markdown] slide="skip"
 # ## All of them

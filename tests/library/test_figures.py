@@ -518,7 +518,7 @@ def test_side_by_side_has_a_line_that_no_number_crosses_and_rows_in_blue(limit):
     numbers = [word for word in words_of(picture) if word.text.endswith(" times")]
     assert len(numbers) == 3
     assert not any(word.box[0] < x < word.box[2] for word in numbers)
-    assert picture.alt.endswith(f"long: 4 times. the rule: {limit:.2f} times.".replace(".00", ""))
+    assert picture.alt.endswith(f"4 times. Dashed line, the rule, at {limit:.2f} times.".replace(".00", ""))
 
 
 @pytest.mark.parametrize("rows", [{}, {"a": float("nan")}, {"a": float("inf")}])
