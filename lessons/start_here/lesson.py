@@ -13,8 +13,9 @@
 # images 147 MiB. What filled the card?
 
 # %% [markdown] slide="notes"
-# You find out in about 40 minutes, and in one round of how this course works: a guess, a picture, a pencil, a slider, a
-# check. You should have written a small PyTorch network before. No GPU is needed, here or in any other lesson.
+# You find out in one round of how this course works: a guess, a picture, a pencil, a slider, a check.
+#
+# About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other lesson.
 #
 # To run a cell, click into it and press Shift+Enter. The *kernel*, a Python process behind the notebook, then runs it. Begin
 # with the next two. The first loads what the page needs. The second checks your set-up; if anything is missing, it says
@@ -426,7 +427,7 @@ check("output_bytes")
 
 # %% [markdown] slide="notes"
 # It did not only say *wrong*. It tried the function on several inputs and recognised the thought behind the mistake. Fix
-# the function and run both cells. Then break it in a way of your own: leave out the batch, or take the height twice.
+# the function and run both cells. Then break it in a way of your own: leave out the batch, or count bits.
 #
 # In an exercise, an answer cell has dots for you to replace. A check says one of four things:
 #
