@@ -13,7 +13,7 @@
 # images 147 MiB. What filled the card?
 
 # %% [markdown] slide="notes"
-# You find out in one round of how this course works: a guess, a picture, a pencil, a slider, a check.
+# To find out you do once what every lesson does: a guess, a picture, a pencil, a slider, a check.
 #
 # About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other lesson.
 #
@@ -51,7 +51,7 @@ doctor.show()
 # Yesterday, with 128 images in a batch, it trained. Today, with 256, it fails in its first step. The optimizer is SGD with
 # *momentum*, which keeps one number for each parameter: a running sum of its gradients.
 #
-# Every lesson asks you for a number before it shows one. Type what you honestly think, and click *Predict*. To be
+# Every lesson asks you for a number before it shows one. Type what you honestly think, and click *Predict*. Being
 # surprised is the point.
 
 # %%
@@ -213,8 +213,8 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Two layers with a pencil
 #
-# A convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it, on 32 images of 64 × 64. The images take 1.5
-# MiB, the parameters 1.75 KiB.
+# Does the trace tell the truth? We try it on a convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it.
+# There are 32 images of 64 × 64, 1.5 MiB. The parameters take 1.75 KiB.
 
 # %% [markdown] slide="notes"
 # A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608
@@ -450,7 +450,8 @@ check("output_bytes")
 # %% [markdown] slide="slide"
 # ## Where to go
 #
-# Out of memory today? Lesson 03, then 04 to 10. Buying hardware? 01 and 02. Language models? 03, then 13 and 14.
+# Out of memory today? Lesson 03, which ends with a model of your own, then 04 to 10. Buying hardware? 01 and 02. Language
+# models? 03, then 13 and 14.
 
 # %% [markdown] slide="skip"
 # | | lesson | its question |
@@ -467,7 +468,7 @@ check("output_bytes")
 # | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
 # | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallelism? |
 # | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
-# | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | why does a longer sequence cost more than a larger batch? |
+# | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | must one long text cost more than many short ones? |
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
 

@@ -170,7 +170,7 @@ reveal(
 )
 
 # %% [markdown]
-# For one long text 34 sbh is the same, and 5 as²b is eight times as much.
+# For one long text 34 sbh is the same and 5 as²b is eight times as much: 204 + 480 MiB a layer become 204 + 3,840.
 
 # %% slide="skip" tags=["change"]
 # Change s or b and run again. At which length are the scores as much as all the rest?
@@ -235,7 +235,7 @@ plane(
 # With fused attention the difference is gone: in *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
-# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
+# And in time? The kernel still computes the scores. The same steps on an H100, predicted:
 
 # %% folded=true
 rows = {}
@@ -254,8 +254,8 @@ pd.DataFrame(rows).T
 # it the fused rows are too high.
 
 # %% [markdown]
-# So it does not have to be. Fused, the long text fits on the card and needs about as much memory as the short ones. It does
-# cost more arithmetic and, by this prediction, more time.
+# It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
+# arithmetic and, by this prediction, more time.
 
 # %% [markdown] slide="notes"
 # The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
@@ -684,7 +684,7 @@ judge([84, 85, 86, 87, 88])
 # F.scaled_dot_product_attention(q, k, v, is_causal=True)  # fused where the device can
 # model.gradient_checkpointing_enable()                    # transformers: whole layers again
 # chunks = nn.LinearCrossEntropyOptions()                  # the loss in pieces, since PyTorch 2.13
-# loss = F.linear_cross_entropy(hidden, head.weight, labels, options=chunks)  # a row, a label for each token
+# loss = F.linear_cross_entropy(rows, head.weight, labels, options=chunks)  # a row and a label for each token
 # with torch.autograd.graph.save_on_cpu(pin_memory=True):  # what is kept travels to the host
 #     loss = model(ids, labels).loss
 # ```
