@@ -213,8 +213,8 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Two layers with a pencil
 #
-# Does the trace tell the truth? We try it on a convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it.
-# There are 32 images of 64 × 64, 1.5 MiB. The parameters take 1.75 KiB.
+# Is the trace right? We try it on a convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it. The 32
+# images of 64 × 64 take 1.5 MiB, the parameters 1.75 KiB.
 
 # %% [markdown] slide="notes"
 # A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608

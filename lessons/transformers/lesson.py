@@ -265,8 +265,8 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
 #
-# The second question: the scores are gone. What is the peak now? After the layers one more product gives each token a
-# *logit* for each of the 50,257 entries of the *vocabulary*.
+# The second question: what is the peak now? One more product gives each token a *logit* for each of 50,257 entries of
+# the *vocabulary*.
 
 # %% [markdown] slide="notes"
 # A logit is a number for a token that may come next: the larger, the likelier. There are 8 × 1,024 × 50,257. The product
