@@ -182,8 +182,8 @@ def plane(
         if len(points) > 1:
             scene.add(Lines([points], curve.colour, curve.width, curve.dashed))
             drawn += _boxes(points)
-    ends = [(points[-1][1], c.name, c.colour) for c, points in zip(curves, paths, strict=True) if c.name and points]
-    _end_names(scene, frame, [*ends, *((py, name, INK) for py, name in zip(up, limits, strict=True))])
+    ends = [(points[-1], c.name, c.colour) for c, points in zip(curves, paths, strict=True) if c.name and points]
+    _end_names(scene, frame, [*ends, *(((frame.right, py), name, INK) for py, name in zip(up, limits, strict=True))])
     dots = [frame.at(spot.x, spot.y) for spot in spots]
     drawn += [
         (px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius)
@@ -272,13 +272,13 @@ def _boxes(points: Sequence[tuple[float, float]]) -> list[Box]:
     ]
 
 
-def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Names to the right of the plot at the y where a line ends, moved apart where they would touch.
+def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
+    """Names to the right of the plot at the height at which a line ends, moved apart where they would touch.
 
     A leader in the line's colour ties the two: no colour that shows on white and on black is one to read words in.
     """
-    ends = sorted(ends)
-    heights = [y for y, _, _ in ends]
+    ends = sorted(ends, key=lambda end: (end[0][1], end[1]))
+    heights = [y for (_, y), _, _ in ends]
     for _ in range(60):  # push neighbours apart, a little each round
         for i in range(len(heights) - 1):
             missing = NAME_GAP - (heights[i + 1] - heights[i])
@@ -286,7 +286,9 @@ def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[float, str, str
                 heights[i] -= missing / 2
                 heights[i + 1] += missing / 2
         heights = [min(max(y, frame.top + 2), frame.bottom - 2) for y in heights]
-    for y, (end, name, colour) in zip(heights, ends, strict=True):
+    for y, ((x, end), name, colour) in zip(heights, ends, strict=True):
+        if x < frame.right - 3:  # the line ends within the plot: a thin one goes on to where names begin
+            scene.add(Lines([[(x, end), (frame.right, end)]], FAINT, 1.0))
         if abs(y - end) > 3 or colour != INK:
             leader = (FAINT, 1.0) if colour == INK else (colour, 2.4)
             scene.add(Lines([[(frame.right, end), (frame.right + 12, y)]], *leader))

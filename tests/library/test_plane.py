@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_utils.figures import Axis, Curve, Spot, plane
-from course_utils.figures.style import SERIES_COLOURS
+from course_utils.figures.style import FAINT, SERIES_COLOURS
 from course_utils.units import CourseError, format_seconds
 
 ANY = st.floats(1e-6, 1e9)
@@ -51,6 +51,15 @@ def test_a_curve_stops_at_the_edge_of_the_plot():
     beyond, *_leader = paths(plane(*axes, [Curve("c", [0, 20], [0, 20], "#d55e00")]), stroke="#d55e00")
     for (x, y), (other_x, other_y) in zip(inside[0], beyond[0], strict=True):
         assert (x, y) == pytest.approx((other_x, other_y), abs=0.2)
+
+
+def test_a_curve_that_ends_within_the_plot_is_led_to_its_name_from_its_own_end():
+    axes = (Axis("x", low=0, high=10), Axis("y", low=0, high=10))
+    curves = [Curve("short", [0, 4], [2, 2], "#d55e00"), Curve("long", [0, 10], [5, 9], "#0072b2")]
+    picture = plane(*axes, curves)
+    short, long = (paths(picture, stroke=curve.colour)[0][0] for curve in curves)
+    leaders = [line for (line,) in paths(picture, stroke=f"var(--{FAINT})") if line[0] == short[-1]]
+    assert leaders == [[short[-1], (long[-1][0], short[-1][1])]]
 
 
 def test_ticks_are_round_within_the_ends_and_apart():

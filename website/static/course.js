@@ -12,11 +12,14 @@ window.FontAwesomeConfig = {observeMutations: false};
 // What scrolls sideways can be reached with the keyboard to do so.
 (() => {
   const boxes = 'pre, .cell_output .output, .course-figure, .course-picture, .pst-scrollable-table-container';
-  const reach = () => document.querySelectorAll(boxes).forEach(box => {
+  const reach = box => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute('tabindex');
-  });
-  addEventListener('load', reach);
-  addEventListener('resize', reach);
-  new MutationObserver(reach).observe(document.documentElement, {subtree: true, attributeFilter: ['open', 'hidden', 'data-theme']});
+  };
+  const every = () => document.querySelectorAll(boxes).forEach(reach);
+  // A box may get its width after the window has, and its words theirs when the letters have come.
+  const sizes = new ResizeObserver(changes => changes.forEach(change => reach(change.target)));
+  addEventListener('load', () => document.querySelectorAll(boxes).forEach(box => sizes.observe(box)));
+  document.fonts.addEventListener('loadingdone', every);
+  new MutationObserver(every).observe(document.documentElement, {subtree: true, attributeFilter: ['data-theme']});
 })();
