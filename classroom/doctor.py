@@ -214,7 +214,10 @@ def report(root: Path | None) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """Findings as a notebook shows them: what fails with its fix first, what is in order in one row."""
+    """Findings as a notebook shows them: what fails with its fix first, what is in order in one row.
+
+    Where nothing fails, all but the summary is folded: a reader who came for a lesson need not pass it.
+    """
 
     findings: tuple[Finding, ...]
 
@@ -233,7 +236,10 @@ class Report:
             for status, text in rows
         )
         said = summary(len(failed)).replace("see the FAIL lines above", "each with its fix below")
-        return f"<p><b>{escape(said)}</b></p><table style='font-size:inherit'><tbody>{body}</tbody></table>"
+        table = f"<table style='font-size:inherit'><tbody>{body}</tbody></table>"
+        if failed:
+            return f"<p><b>{escape(said)}</b></p>{table}"
+        return f"<details><summary><b>{escape(said)}</b></summary>{table}</details>"
 
 
 def show() -> Report:

@@ -1,16 +1,21 @@
 """Bars: one quantity found in several ways."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, text_width
-from course_utils.figures.style import ROW, SIZE, bar_at, beside, write_title
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import ROW, SERIES_COLOURS, SIZE, bar_at, beside, write_title
 from course_utils.units import CourseError
 
 
 def side_by_side(
-    rows: Mapping[str, float], unit: str = "MiB", title: str = "", hollow: str | Sequence[str] = ()
+    rows: Mapping[str, float],
+    unit: str = "MiB",
+    title: str = "",
+    hollow: str | Sequence[str] = (),
+    blue: Collection[str] = (),
+    limit: tuple[str, float] | None = None,
 ) -> Picture:
     """One quantity found in several ways (guess, formula, trace, measurement) as bars from zero with their numbers.
 
@@ -19,6 +24,8 @@ def side_by_side(
         unit: what the numbers count.
         title: the finding.
         hollow: the row or rows to draw as outlines, such as the learner's guess.
+        blue: the rows to tell from the others by colour.
+        limit: the name of a number, in `unit`, and the number: a dashed line through the bars.
 
     Raises:
         CourseError: no rows, or a number that is not finite.
@@ -27,14 +34,21 @@ def side_by_side(
         raise CourseError(f"side_by_side needs finite numbers, got {dict(rows)!r}")
     texts = {name: f"{_readable(value)} {unit}" for name, value in rows.items()}
     said = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    said += f". Dashed line, {limit[0]}, at {_readable(limit[1])} {unit}" if limit else ""
     scene = Scene(WIDTH, 0, f"{title}. {said}." if title else f"{said}.")
     y = write_title(scene, title) if title else 4.0
     first = max(text_width(name, SIZE, True) for name in rows) + 26
     room = WIDTH - first - max(text_width(text, SIZE, True) for text in texts.values()) - 20
-    least, most = min(0.0, *rows.values()), max(0.0, *rows.values())
+    least, most = (extreme(0.0, *rows.values(), limit[1] if limit else 0.0) for extreme in (min, max))
     pixels = room / ((most - least) or 1.0)
     zero = first - pixels * least
     outlined = [hollow] if isinstance(hollow, str) else hollow
+    line, top = zero, y
+    if limit:
+        y += 1.3 * SIZE
+        line, top = zero + pixels * limit[1], y + 6
+        half = text_width(limit[0], SIZE, True) / 2
+        scene.add(Words(min(line, WIDTH - half - 4), y, limit[0], SIZE, "middle", bold=True))
     for name, value in rows.items():
         y += ROW
         left, right = zero + pixels * min(value, 0.0), zero + max(1.0, pixels * value)
@@ -43,8 +57,13 @@ def side_by_side(
             corners = bar_at(left, y, right)
             scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
         else:
-            scene.add(Area(bar_at(left, y, right), FAINT))
-        scene.add(beside(right + 8, y, texts[name], bold=True))
+            scene.add(Area(bar_at(left, y, right), SERIES_COLOURS[1] if name in blue else FAINT))
+        # Words begin after the line where they would lie across it.
+        across = right + 4 < line < right + 12 + text_width(texts[name], SIZE, True)
+        scene.add(beside((line if across else right) + 8, y, texts[name], bold=True))
+    if limit:
+        scene.add(Lines([[(line, top), (line, y + ROW / 2)]], PAPER, 4.0))
+        scene.add(Lines([[(line, top), (line, y + ROW / 2)]], INK, 1.8, dashed=True))
     scene.height = y + ROW
     return Picture.from_scene(scene)
 

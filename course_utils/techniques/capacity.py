@@ -3,7 +3,7 @@
 `fit` says *fits*, *tight* or *no*, and which of four decided:
 
 - *no*: the tensors at the peak, each rounded up to 512 bytes as its block is, are more than the card (**tensors**), or
-  more than the least context that was ever seen leaves of it (**context**). No allocator helps; this bound is exact.
+  more than the least context that is assumed leaves of it (**context**). No allocator helps; this bound is exact.
 - *fits*: PyTorch's allocator, replayed on a card of this very size, gets through beside the most context that was seen
   (`course_utils.machine.context`), with the scratch memory that fast convolutions may want and REPLAY_PERCENT to spare.
   Where it runs out it gives unused segments back and tries again before it fails (`course_utils.allocator`).
@@ -147,8 +147,8 @@ class Fit:
             return f"It does not fit: the card would hold the tensors, but {taken} make that {spare} too much."
         if self.decided == CONTEXT:
             return (
-                f"It is tight, the context decides: it fits beside {taken}, the least that was seen, "
-                f"and not beside {format_bytes(self.context.most)}."
+                f"It is tight, the context decides: it fits beside {taken}, just under the least that was "
+                f"reported, and not beside {format_bytes(self.context.most)}."
             )
         if self.decided == ALLOCATOR:
             return (
@@ -300,7 +300,7 @@ def with_room(step: StepTrace, card: Device | float, context_bytes: int | None =
     """The largest batch whose tensors, in blocks, and the context are no more than the card; 0 if there is none.
 
     Exact, and without a replay: above it nothing helps, up to it the allocator may still fail. Without `context_bytes`
-    the least that was seen is taken.
+    the least that is assumed is taken.
 
     Raises:
         CourseError: memory does not grow with the batch, so that there is no largest one.

@@ -88,7 +88,7 @@ def _size_of_the_data() -> Finding:
         RIGHT if hours[15] < 24 else WRONG,
         f"VGG-16 on one {card}, modelled: an epoch over 15 GB of images takes {hours[15]:.1f} h, over 150 GB "
         f"{hours[150]:.1f} h; {format_bytes(ledger.peak_bytes)} a step of {batch} either way",
-        'As said, with its "may": the data sets the length of an epoch. What a card must hold, it does not.',
+        'True with its "may". More data makes an epoch longer; what a card must hold stays the same.',
     )
 
 
@@ -157,7 +157,7 @@ def _alexnet_parameters() -> Finding:
     counts = [weights(_meta(build)) for build in (networks.alexnet_two_column, networks.alexnet)]
     verdict = RIGHT if all(abs(count / 60e6 - 1) < 0.025 for count in counts) else WRONG
     return Finding(
-        verdict, f"{counts[0]:,} in two columns, {counts[1]:,} as a single tower", "Rounded, as the paper itself does."
+        verdict, f"{counts[0]:,} in two columns, {counts[1]:,} as a single tower", "Rounded, as in the paper itself."
     )
 
 
@@ -259,7 +259,7 @@ def _k40_price() -> Finding:
     price = "no confirmed price" if launch is None else f"{launch:,.0f} dollars, {launch / said:.0f} times as much,"
     return Finding(
         RIGHT if near else WRONG if new else OPEN,
-        f"{price} at launch in {card.year}; the column is of {dated}, and nobody published a second-hand price here",
+        f"{price} at launch in {card.year}; the column is of {dated}, and we know of no published second-hand price",
         "It may have been that second-hand. A price needs its year and its seller.",
     )
 
@@ -267,7 +267,7 @@ def _k40_price() -> Finding:
 @claim(45, MATHWORKS, "An RTX 2080 costs less than 1,000 dollars.")
 def _rtx_2080_price() -> Finding:
     launch = hardware.device("RTX 2080").launch_usd or 0.0
-    return Finding(RIGHT if 0 < launch < 1000 else WRONG, f"{launch:,.0f} dollars at launch", "In 2018 and in 2020.")
+    return Finding(RIGHT if 0 < launch < 1000 else WRONG, f"{launch:,.0f} dollars at launch", "So it cost in 2018.")
 
 
 @claim(46, MATHWORKS, "Four to eight GPUs, rented in the cloud, speed training up.")
@@ -360,7 +360,7 @@ def _pcie_rate() -> Finding:
         verdict,
         f"6 GiB/s are {claimed:.1f} GB/s. 16 lanes, one way, nominal GB/s by generation: {listed}; in use "
         f"{old.practical_gb_s:g} for 2.0",
-        "PCIe 2.0 in practice. Each generation doubles it.",
+        "PCIe 2.0 in practice. Each generation about doubles it.",
     )
 
 
@@ -407,7 +407,7 @@ def _parallelise_badly() -> Finding:
     return Finding(
         RIGHT if all(now) else OUTDATED if all(then) else PARTLY if any(now) else WRONG,
         f"modelled, 4 cards against one: {told}",
-        "It is a sentence about a network, and in this model not about its year.",
+        "It depends on the network and, in this model, not on the year.",
     )
 
 
@@ -434,5 +434,5 @@ def _professional_price() -> Finding:
         OPEN if not asked else RIGHT if ratio > 2 else WRONG,
         f"{dear.name} {dear.launch_usd:,.0f} dollars, {plain.name} {plain.launch_usd:,.0f}, both of {dear.year}: "
         f"{ratio:.1f} times, for {dear.memory_gb / plain.memory_gb:g} times the memory",
-        "So it was for a Tesla. The catalogue has no Quadro, and a price of one line says little of another.",
+        "So it was for a Tesla. The catalogue has no Quadro, and one line's price says little about another's.",
     )

@@ -56,7 +56,7 @@ def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit
     """
     state = (
         f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors at the peak; "
-        f"{format_bytes(asked.least)} with the least context that was seen."
+        f"{format_bytes(asked.least)} with the small context."
     )
     return state, _which(fits), _else(fits)
 
@@ -231,7 +231,7 @@ def hardware_explorer(
 ) -> HardwareExplorer:
     """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
 
-    The line is the peak of the tensors, exact, with the least context that was seen on top
+    The line is the peak of the tensors, exact, with the least context that is assumed on top
     (`course_utils.machine.context`): no card that ends left of it holds the step. A card's dot is filled
     where the verdict is *fits* or *tight*. The first drawing of a combination traces it and replays it on every size of
     card (a second or two); a move of the batch does not.

@@ -19,8 +19,8 @@
 # 3. train a head on a frozen backbone where nothing larger fits;
 # 4. choose between a free card, a rented one, a used one and none.
 #
-# **Part one** asks what fits: parameters, then feature maps, then what the driver takes. **Part two** asks what to do
-# without such a card, or with little money, and ends in a decision for three budgets.
+# **Part one** asks what fits. **Part two** asks what to do without such a card, or with little money, and ends in a
+# decision for three budgets.
 #
 # About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
@@ -129,8 +129,8 @@ reveal(
 
 # %% [markdown] slide="notes"
 # The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default
-# updates all parameters together, so for a moment there is a root for every one of them. (The gradient is there from the
-# backward pass until `zero_grad`.) A trace of a dense network shows the worst moment of the update:
+# updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network shows
+# the worst moment of the update:
 
 # %%
 for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -143,8 +143,8 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
     print(f"{count / 1e6:,.0f} million parameters")
 
 # %% [markdown] slide="skip"
-# (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default.
-# Lesson 14 counts with it.)
+# (The gradient is there from the backward pass until `zero_grad`. `torch.optim.Adam(..., fused=True)` does the update in
+# one kernel that needs no root. It is not the default. Lesson 14 counts with it.)
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
@@ -159,9 +159,9 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# The step fits, as the text says. Next to nothing in it is a feature map, so 12 bytes for each of 52,136,032 parameters
-# should do. The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies
-# matrices.
+# The step fits, as the text says; the dashed line leaves 512 MiB of the card to the driver. Feature maps are next to
+# nothing here, so 12 bytes for each of 52,136,032 parameters should do. The trace has a little more: the
+# batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
@@ -172,8 +172,8 @@ side_by_side(
         "corrected": by_hand / MIB,
         "trace, batch 128": peak / MIB,
     },
-    title=f"The corrected rule is {abs(by_hand / peak - 1):.0%} "
-    "from the trace where maps are small",
+    title=f"With small maps the corrected rule comes within {abs(by_hand / peak - 1):.0%} "
+    "of the trace",
 )
 
 # %% [markdown] slide="subslide"
@@ -182,11 +182,16 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # By the rule of 2014, a card of 6 GiB trains 753 million parameters. VGG-16, which classifies images, has 138 million.
-# GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
-# pieces of words (lesson 13). At its end it gives, for each token, a number for each of 50,257 pieces of words.
+# GPT-2, a small language model of 2019, has 124 million. It is a *transformer* (lesson 13). Its samples are texts of 1,024
+# *tokens*, pieces of words, and for each token it gives a score to each of 50,257 such pieces.
 #
-# How many samples fit? A batch *fits* if it leaves room to spare for the driver, for the scratch memory of kernels and for
-# gaps between tensors. A *tight* one may run or fail.
+# How many samples fit? The driver takes its part of a card, the *context*, and how much differs from machine to machine.
+# So the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
+# least), and a *small* one of 112 MiB, slightly below all reports.
+#
+# - A step *fits* if its tensors, the gaps between them and the scratch memory of kernels find room beside the large context.
+# - It *does not fit* if its tensors and the small context are more than the card.
+# - Between the two it is *tight*: it may run or fail.
 
 
 # %% slide="skip" folded=true
@@ -236,11 +241,11 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The rule in full has a part that does not grow with the batch and a part for every sample:
+# The rule in full has a fixed part and a part for every sample:
 #
-# > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
+# > bytes a parameter · parameters + maps of one sample · batch ≤ card − context
 #
-# Here with momentum, 12 bytes a parameter, and with 512 MiB for the others:
+# Here with momentum, 12 bytes a parameter, and a context of 512 MiB:
 
 # %% folded=true
 rows = []
@@ -267,19 +272,18 @@ print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * sco
 print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 
 # %% [markdown] slide="notes"
-# No count of parameters tells how large the maps are. The trace tells: a text of GPT-2 is 1,024 tokens, and at the peak four
-# maps have a value for each token and each piece of a word: the scores, their log-probabilities, and a gradient of each.
-# They take more than all the layers before, as attention is fused here and keeps no scores (lesson 13).
+# No count of parameters tells how large the maps are; the trace does. At the peak of GPT-2 four maps have a value for each
+# token and each piece of a word: the scores, their log-probabilities, and a gradient of each. These four take more than
+# the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
-# The rule in full counts tensors and 512 MiB. The last column also allows for gaps and for the scratch memory that
-# convolutions may want. For AlexNet and VGG-16 that takes about a third of the rule's batch: a batch that the rule
-# allows may not fit.
+# The rule in full counts tensors and the context. The last column also allows for gaps and for the scratch memory that
+# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MiB of 2014 were a buffer. More than that is often needed: for every process driver and libraries load code onto
-# the card, its *context*. To measure it, run a step with no other program on the card, then:
+# The 400 MiB of 2014 were a buffer. Some such buffer is needed, often a larger one: for every process, driver and
+# libraries load code onto the card, its context. To measure it, run a step with no other program on the card, then:
 #
 # ```python
 # free, total = torch.cuda.mem_get_info()
@@ -288,7 +292,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 
 # %% [markdown] slide="notes"
 # Today kernels are loaded *lazily*, each when it is first used: PyTorch has asked for that since CUDA 11.7. Before, they
-# were loaded *eagerly*, all at once. Somebody tried both with the same card and the same PyTorch:
+# were loaded *eagerly*, all at once. Stas Bekman tried both with the same card and the same PyTorch, for his *Machine
+# Learning Engineering*:
 
 # %% folded=true
 seen = pd.DataFrame(reports())[["name", "year", "loading", "mib"]]
@@ -297,16 +302,10 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB on one card: the context depends on how kernels are loaded. The course assumes a *large* context, the
-# largest that was reported for a card's architecture (512 MiB at least), and a *small* one of 112 MiB, slightly below all
-# reports. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its
-# architecture under a PyTorch of 2022 that loaded eagerly; loaded lazily, 501 MiB was the most (*Further*). So with
-# today's PyTorch expect more room on an RTX 3090 than the tables below say.
-#
-# Now the verdicts, exactly. A step *fits* if its tensors, the gaps that PyTorch's allocator leaves and the scratch memory
-# of kernels find room beside the large context. It does *not fit* if its tensors and the small context are more than the
-# card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
-# verdicts are wrong.
+# 940 or 479 MiB: how kernels are loaded can nearly double the context. A card's large context may come from an old, eager
+# report. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its architecture in 2022; loaded lazily, 501 MiB was the
+# most (*Further*). So with today's PyTorch expect more room on an RTX 3090 than the tables below say. (How often the
+# verdicts are wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -315,10 +314,10 @@ seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
 # The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
-# is tight, on an empty one it does not fit. Cards of the same size can hold different batches, as the contexts assumed
-# for them differ. Memory alone decides here. Prices are those at launch. Today's PyTorch does not run on a GTX Titan, K40
-# or K80 (its pull request 101187), and on other cards before the RTX 2080 only in its builds for CUDA 12.6 (issue 190385).
-# Before each move, say which card drops out next.
+# is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
+#
+# Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the
+# others before the RTX 2080 need its builds for CUDA 12.6 (*Further*). Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -474,8 +473,11 @@ reveal(
 # PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay, and what goes is the
 # gradients and the momentum of the frozen weights.
 #
-# A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after
-# it, and an output layer, beside VGG-16:
+# Near the top, training more is cheap: beside the head alone, all three dense layers cost only the momentum of two more.
+# Below the three no map is kept.
+#
+# A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after it, and an output
+# layer, beside VGG-16:
 
 
 # %% folded=true
@@ -504,10 +506,13 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in these two
-# networks: below the lowest layer that is trained, all maps go. Above it a map goes only where a dense layer, now
-# frozen, kept it for the gradient of its weights and nothing else needs it. (Other operators have rules of their own; a
-# trace knows them.)
+# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So, in these two
+# networks, training keeps no maps below the lowest trained layer. Above it only one kind of map goes: the input that a
+# dense layer kept for its own weights' gradient, once that layer is frozen and nothing else needs it. (Other operators
+# have rules of their own; a trace knows them.)
+#
+# Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down, so that
+# a gradient passes through every layer again. Lesson 14 trains a language model of 8 billion weights this way.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -546,11 +551,12 @@ def drift(in_training):
     net.train(in_training)
     for batch in batches:
         net(batch)
-    return float((net.eval()(probe) - before).abs().max())
+    return 100 * float((net.eval()(probe) - before).abs().max() / before.abs().max())
 
 
-print(f"train(), as model.train() leaves it: moves by up to {drift(True):.1f}")
-print(f"eval(), after model.train():         moves by up to {drift(False):.1f}")
+print("of its largest value, the answer moves by up to")
+print(f"{drift(True):2.0f} % in train(), as model.train() leaves it")
+print(f"{drift(False):2.0f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
@@ -613,11 +619,12 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved about half of an epoch's time and nearly half of the traced peak, but less of the measured one. (The
-# scratch memory of kernels, which a trace does not include, may be the reason. We did not test that.) If freezing costs
-# accuracy, two seeds do not show it: they differ by more than the two means do. The control, a head on random weights, falls far
-# behind: it is the training of the backbone that helps. Five digits are much like five others; this run says nothing
-# about tasks that differ more.
+# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The
+# 0.25 MiB between the two are one more map's size: perhaps a copy that a kernel makes.)
+#
+# If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
+# means do. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. Five
+# digits are much like five others; this run says nothing about tasks that differ more.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
@@ -626,9 +633,9 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # 30 days, 720 hours.
 
 # %% [markdown] slide="notes"
-# Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. (The RTX 3090's is smaller than the
-# RTX 4090's because of the old report's context.) The *samples a second* come from the model of lesson 01, which was off
-# by up to a factor of two.
+# Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. The *samples a second* come from the
+# model of lesson 01, which was off by up to a factor of two. They are the card's alone: the few CPU cores of a free
+# notebook may well decode JPEGs more slowly. Watch whether the card idles.
 
 
 # %% slide="skip" folded=true
@@ -667,7 +674,7 @@ tables[precision]
 # - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
 #   month. People asked 500 to 1,000 dollars for one in 2026.
 #
-# The sources; then the free cards in mixed precision, what a dollar of rent trains, and a measured speed:
+# The sources, the free cards in mixed precision, a dollar's worth of rent, and a measured speed:
 
 # %% slide="skip" folded=true
 for offer in offers():
@@ -684,7 +691,8 @@ for row in HALVES:
         modelled = " and ".join(f"{speed['A100']:,}" for speed in speeds.values())
         rates = f"{1e3 / row.full_ms:,.0f} and {1e3 / row.half_ms:,.0f}"
         print(f"A100, samples a second, float32 and mixed: {modelled} by the model,", end=" ")
-        print(f"batch {batch}; {rates} measured, batch {row.batch} ({row.source})")
+        print(f"batch {batch}; {rates} measured, batch {row.batch}", end=" ")
+        print(f"({'' if row.batch == batch else 'not the same batch; '}{row.source})")
 
 # %% [markdown] slide="notes"
 # <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
@@ -694,8 +702,8 @@ for row in HALVES:
 # table promises too much speed.</details>
 #
 # When is owning cheaper? A rented card costs nothing while you do not use it. Your own is paid for either way, and needs
-# electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months does it run, day and night,
-# until renting would have cost more? At the lowest rent, and at twice that:
+# electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months must it run, day and night,
+# before renting would have cost more? At the lowest rent, and at twice that:
 
 # %% folded=true
 (used,) = USED
@@ -712,22 +720,22 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 # - **Nothing:** the free card; save often, freeze what you can.
 # - **50 dollars:** the free card until the code works, then rent.
 # - **1,000 dollars:** for one month, rent: an A100 (576 dollars), or for about half the samples an RTX 3090 (130). Buy only
-#   what will run for longer than the table says.
+#   what runs day and night for the table's months.
 
 # %% [markdown] slide="notes"
 # Of the free cards, take the P100 in float32, the T4 in mixed precision. The rented RTX 3090 leaves 870 dollars.
 #
 # By this table a faster card buys time, not cheaper samples. Between the RTX 3090 and the RTX 4090 the difference is far
-# smaller than the model's error; the A100's samples cost about twice as much, by a model that may be off by as much. A card of your own can be sold again, and
-# nobody takes it away after 12 hours; but the computer around it makes owning dearer.
+# smaller than the model's error. The A100's samples cost about twice as much by the model, which is as much as it may be
+# off.
+#
+# A card of your own can be sold again, and nobody takes it away after 12 hours; but the computer around it makes owning
+# dearer.
 
 # %% [markdown] slide="slide"
 # ## What people believe
 #
 # Claims from a blog of 2014 and a column of 2020, in our words, with where they were published.
-
-# %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs, from a trace or from the catalogue.
 
 # %%
 judge([13, 14, 17, 18, 47])
@@ -738,25 +746,26 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In float32 a parameter takes 12 bytes with momentum; with Adam 16, and 20 in the update. Maps and context come on top.
-# 2. Below the lowest trained layer, training keeps no maps; above it, here, freezing saves maps only before dense layers.
-# 3. Free first, rent next; buy only what runs for months.
+# 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
+# 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, here, only dense
+#    layers' inputs go.
+# 3. Free first, rent next; buy only what runs day and night.
 
 # %% [markdown] slide="notes"
-# A trace tells how large the maps are; a context you have to measure. Without any card, freeze everything below the head,
-# and put the norms there into `eval()`.
+# Maps and context come on top: a trace tells the maps, a context you have to measure. Without any card, freeze everything
+# below the head, and put the norms there into `eval()`.
 
 # %% [markdown] slide="skip"
 # ## Further
 
 # %% [markdown] slide="skip"
 # **Contexts.** A card known only by its size gets 512 MiB. Of some cards programs see only a part; the course allows for
-# that where a source gives the number.
+# that where a source gives the number. (Which old cards run today's PyTorch: its pull request 101187, and issue 190385.)
 
 # %% slide="skip" folded=true
 mib = seen["context, MiB"]
 print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
-print(f"the least that the course assumes is {format_bytes(context().least, 0)}, rounded down")
+print(f"the small context is {format_bytes(context().least, 0)}")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
     print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
 ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
@@ -771,8 +780,8 @@ print("and its context comes out of these")
 
 # %% [markdown] slide="skip"
 # **What cards cost.** The catalogue of the course, prices at launch in the dollars of the year, rents on the day they
-# were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value. Of some cards, such
-# as the B200, programs see less than is sold.
+# were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value; cards without a
+# price are not in the figure. Of some cards, such as the B200, programs see less than is sold.
 
 # %% slide="skip" folded=true
 rented = pd.DataFrame(RENTALS)
@@ -816,9 +825,6 @@ plane(
     f"{each.min():.1f} as a {worst}",
 )
 
-# %% [markdown] slide="skip"
-# Cards without a confirmed price are not in the figure.
-
 # %% slide="skip" folded=true
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
@@ -829,8 +835,8 @@ print(f"the table has the cheapest; others asked up to {' and '.join(dearest)}")
 
 # %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
-# alone trained, and *inference*, which is the forward pass without gradients or labels. The column "by hand" counts
-# weights, gradients, momentum and images, and no maps.
+# alone trained, and *inference*, the forward pass without gradients or labels. By hand: weights, gradients, momentum
+# and images.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
@@ -861,8 +867,8 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
-# The sum by hand, which has no maps, is close where the head alone is trained: at that peak the backbone's maps are gone.
-# Inference peaks in the forward pass, with two maps.
+# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone. Inference peaks in
+# the forward pass, with two maps.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()

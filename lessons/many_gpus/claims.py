@@ -54,7 +54,7 @@ def _infiniband() -> Finding:
         RIGHT if data == row.nominal_gb_s * GB and data < pcie.nominal_gb_s * GB else WRONG,
         f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} has "
         f"{pcie.nominal_gb_s:g} on paper",
-        "The rate is right, and half that of the cards' own slots then. What it is good for is the next claim.",
+        "The rate is right: half of what the cards' own slots moved then. What it is good for is the next claim.",
     )
 
 
@@ -82,7 +82,7 @@ def _dense_gains_nothing() -> Finding:
         + f"; {CARD}s "
         + ", ".join(f"on {link} {gain:.1f} times" for link, gain in swapped.items()),
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
-        f"decide together. With a batch that is not large the claim holds of {CARD}s on {LINK} and of H100s on 5.0.",
+        f"decide together. With {BATCH} a card the sentence holds of {CARD}s on {LINK} and of H100s on 5.0.",
         rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in 2014, on H100s with "
         f"either link, and with a batch of {LARGE:,}; wrong if in none of the four",
     )
@@ -130,7 +130,7 @@ def _separate_experiments() -> Finding:
         by_cases(share > LITTLE for share in lost),
         f"{CARDS} experiments on {CARDS} cards are {CARDS} times as many, with nothing sent; one experiment on all of "
         f"them: {min(gains):.1f} (dense) to {max(gains):.2f} (ResNet-50) times as fast, modelled for 2014",
-        "Where one experiment parallelises well, four after each other on all cards take about as long.",
+        "Where an experiment parallelises well, four of them, one after another on all cards, take about as long.",
     )
 
 

@@ -83,7 +83,7 @@ def _vgg_against_resnet() -> Finding:
         "It has fewer layers, three times the parameters and twice the operations. Only its maps take fewer bytes: "
         f"each further image adds {format_bytes(maps, 0)} to the peak, and {format_bytes(others, 0)} to that of "
         "ResNet-101.",
-        rule="misleading if it has more parameters and more arithmetic, and an image more adds less to its peak",
+        rule="misleading if it has more parameters and more arithmetic, and each further image adds less to its peak",
     )
 
 
@@ -117,7 +117,7 @@ def _feature_map_share() -> Finding:
         RIGHT if len(over) == len(vgg) and deeper else PARTLY if over and deeper else WRONG,
         ", ".join(f"{value:.0%}" for value in vgg.values())
         + f" at batch {', '.join(map(str, vgg))}; VGG-416 {deep:.0%} at 32",
-        "In the 2016 accounting. Maps grow with the batch, and weights do not"
+        "As they counted in 2016. Maps grow with the batch, and weights do not"
         + (f": it holds from batch {over[0]} on." if 0 < len(over) < len(vgg) else "."),
         rule="right if maps are over half at every batch, and more in the deeper network",
     )
@@ -184,7 +184,7 @@ def _workspace_freed() -> Finding:
     return Finding(
         PARTLY if held else RIGHT,
         f"after 1 GiB was freed, {format_bytes(held)} stay reserved",
-        "It goes back to PyTorch's pool: the step's other tensors can have it, other programs cannot.",
+        "It goes back to PyTorch's pool. The step's other tensors can have it; other programs cannot.",
     )
 
 
@@ -215,9 +215,9 @@ def _always_more_parameters() -> Finding:
     overtaken = next((n for n in range(1, 1000) if recurrent_and_dense(4 * n, 100)[1] > recurrent), None)
     return Finding(
         WRONG if not more else RIGHT if overtaken is None else PARTLY,
-        f"of as many inputs and units always: {recurrent:,} with 4 inputs and 100 units; but a dense layer that reads "
-        f"{overtaken} steps of the sequence at once has more",
-        "The recurrent cell uses the same weights at every step, the dense layer has some for each.",
+        f"with as many inputs and units, always: {recurrent:,} with 4 inputs and 100 units; but a dense layer that "
+        f"reads {overtaken} steps of the sequence at once has more",
+        "A recurrent cell uses the same weights at every step; the dense layer has its own for each.",
     )
 
 
@@ -316,7 +316,7 @@ def _data_set_size() -> Finding:
         f"an epoch on digits in batches of 64, measured: with 128 images {100 * tenth / whole:.0f} % of the "
         f"peak with 1,280; with 16, which are less than a batch, {100 * few / whole:.0f} %",
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
-        rule="misleading if images of a step change the peak, and a tenth of all images changes it by less than 1%",
+        rule="misleading if the images of a step change the peak, and a tenth of all images moves it by less than 1%",
     )
 
 
@@ -329,7 +329,7 @@ def _tenth_of_the_data() -> Finding:
     # in steps of 5 points: on another processor a training ends an image or two elsewhere
     over, under = 5 * math.floor(20 * tenth), 5 * math.ceil(20 * whole)
     evidence = f"digits: training minus test accuracy over {over} points with a tenth, under {under} with all"
-    return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")
+    return Finding(verdict, evidence, "Measured on a small dense network, the only one tried.")
 
 
 @claim(73, DATAGURU, "On several GPUs a small data set overfits easily.")
@@ -344,7 +344,7 @@ def _several_gpus() -> Finding:
         f"a tenth of the digits: {'over' if small > 0.1 else 'under'} 10 points between training and test, all of "
         f"them: {'over' if whole > 0.1 else 'under'} 10; gradient of one batch against the mean of its two halves: "
         f"largest difference {largest} of the largest value",
-        "A small data set does. Two devices compute the same gradient as one: their number is not in it.",
+        "A small data set does overfit. The number of GPUs adds nothing: the halves of a batch give its gradient.",
     )
 
 

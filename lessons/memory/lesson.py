@@ -9,7 +9,7 @@
 # %% [markdown] slide="slide"
 # # 03 · Where the memory goes
 #
-# **The question:** which bytes are alive at the worst moment of a training step, and why?
+# **The question:** *CUDA out of memory.* Which bytes filled the card, and at which moment of the step?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -78,9 +78,9 @@ guess
 # | output, the *feature map* | 4 · 8 · 16 · 16 · 4 | 32,768 |
 
 # %% [markdown] slide="notes"
-# Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
-# grows with the batch, while the parameters do not. Check the table against the library, which puts a ReLU and a second
-# convolution, with 2,336 bytes of parameters of its own, after the layer:
+# All that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it grows with the
+# batch; the parameters do not. Now let the library count. After the layer we put a ReLU and a second convolution, with
+# 2,336 bytes of parameters of its own:
 
 # %% slide="subslide"
 layers = nn.Sequential(
@@ -103,8 +103,8 @@ marks = ["← peak" if total == alive.max() else "" for total in alive]
 passes[roles].map("{:,}".format).assign(**{"which is": which, "": marks})
 
 # %% [markdown] slide="notes"
-# One row for each operator of the forward and the backward pass, with the bytes alive when it has made its output and
-# not yet dropped its inputs.
+# Each row is an operator of the forward or the backward pass, with the bytes alive when it has made its output and not
+# yet dropped its inputs.
 #
 # - Parameters are there all the time. So is, from the first update on, *optimizer state*, which the table leaves out:
 #   momentum keeps one number for every parameter, another 3,232 bytes.
@@ -113,14 +113,13 @@ passes[roles].map("{:,}".format).assign(**{"which is": which, "": marks})
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
 # - `input` holds the images and the labels: 12,288 bytes, and 8 for each of the 4 labels.
 #
-# A map stays where the backward pass will need it: a convolution computes the gradient of its weights from its input, a
-# ReLU needs its output to know where it was zero.
+# **A map stays if the backward pass will need it.** A convolution computes the gradient of its weights from its input; a
+# ReLU needs its output, to know where it was zero.
 
 # %% [markdown] slide="slide"
-# ## The loop that most people write
-
-# %% [markdown] slide="notes"
-# The step in the table wrote `criterion(net(x), y)`. Most loops have two lines instead:
+# ## One line or two
+#
+# The step in the table wrote `criterion(net(x), y)`. Tutorials, PyTorch's own among them, take two lines:
 #
 # ```python
 # out = net(x)
@@ -165,8 +164,10 @@ print(f"which is the last layer's map: {output_map:,} bytes")
 
 # %% [markdown] slide="notes"
 # As long as the name `out` exists, the last layer's map stays, though nobody needs it any more: the mean is computed, and
-# its backward pass does without. At the peak there is one map more. Here both loops run, and the bytes that the allocator
-# hands out are counted, scratch memory included, so the share is smaller. **Change the second loop, and run the cell.**
+# its backward pass does without. At the peak there is one map more.
+#
+# Now both loops run for real. What the allocator hands out is counted, scratch memory included, so the share is smaller.
+# **Change the second loop, and run the cell.**
 
 # %% tags=["change"]
 images = torch.randn(4, 3, 16, 16)
@@ -200,18 +201,16 @@ print("by the trace, without scratch:", *map(format_bytes, (nested - there, name
 # %% [markdown] slide="slide"
 # ## VGG-16: by hand, then traced
 #
-# The same arithmetic for each of its layers, for one image: the outputs of the 13 convolutions have 13,547,520 values,
-# those of the 5 pools 1,530,368.
+# The same arithmetic, layer by layer. For one image, the outputs of VGG-16's 13 convolutions have 13,547,520 values, those
+# of its 5 pools 1,530,368.
 
 # %% [markdown] slide="notes"
-# What training keeps of them:
+# What training keeps:
 #
 # - for every convolution one map, the ReLU's after it: 4 bytes a value;
-# - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8
-#   more;
-# - the image: 3 · 224 · 224 values.
-#
-# For the parameters, 4 bytes each for the weight, its gradient and its momentum.
+# - every pool's map: 4 bytes a value, and 8 more for the *index* of the winner, a 64-bit integer;
+# - the image: 3 · 224 · 224 values, 4 bytes each;
+# - for every parameter 12 bytes, whatever the batch: the weight, its gradient and its momentum.
 
 # %%
 image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
@@ -294,7 +293,7 @@ print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
 # %% [markdown] slide="subslide"
 # Three quarters of the parameters are in one dense layer, `fc6`. A third of the maps are those of `relu1_1` and
-# `relu1_2`. The layer before the first of them, `conv1_1`, has 1,792 parameters, 7 KiB.
+# `relu1_2`. The layer that feeds the first, `conv1_1`, has 1,792 parameters, 7 KiB.
 
 # %%
 layer_bars(ledger)
@@ -314,8 +313,7 @@ print(f"relu1_1 and relu1_2: {100 * first_two / kept.sum():.0f} % of the maps th
 
 # %% [markdown] slide="notes"
 # With Adam and a small batch the worst moment is the update, whose temporaries do not depend on the batch; with a large
-# one it is the backward pass. So the *peak* at two small batches, a single number each, does not tell that of a large
-# one:
+# one it is the backward pass. So the peaks of two small batches do not tell that of a large one:
 
 # %%
 with torch.device("meta"):
@@ -381,19 +379,18 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 # %% [markdown] slide="slide"
 # ## Part two: three counters, one message
 #
-# *Allocated* are the tensors alive, *reserved* is what the allocator has taken from the driver, and `nvidia-smi` shows the
-# driver's context as well.
+# How full is the card? *Allocated*, *reserved* and `nvidia-smi` are three answers. Each counts more than the one before.
 
 # %% [markdown] slide="notes"
 # (Here is a good place for a break.)
 #
-# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. Convolutions add workspace from the same allocator,
-#   which `max_memory_allocated()` counts too. How much depends on the algorithm that cuDNN takes, NVIDIA's library of
-#   convolutions.
-# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
+# - *Allocated*, `torch.cuda.memory_allocated()`, are the tensors alive. While a convolution runs, its workspace comes on
+#   top; `max_memory_allocated()` counts it. How much that is depends on the algorithm that cuDNN, NVIDIA's library of
+#   convolutions, picks.
+# - *Reserved*, `torch.cuda.memory_reserved()`, is what PyTorch's caching allocator holds of the card. It takes *segments*
 #   from the driver and cuts *blocks* for tensors out of them.
-# - what `nvidia-smi` shows: reserved, and the *context* (lesson 02). The context holds none of your tensors. Its size is
-#   measured, not computed.
+# - `nvidia-smi` adds the driver's *context* (lesson 02), which holds none of your tensors. Its size is measured, not
+#   computed.
 #
 # Why is reserved more than allocated? Follow the allocator on a card with room for 60 MiB:
 
@@ -440,8 +437,7 @@ for batch in (64, 128):
 # > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
 
 # %% [markdown] slide="notes"
-# The message is PyTorch's, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of March
-# 2024).
+# (Somebody got this one, and posted it: pytorch/pytorch, issue 16417, a comment of March 2024.) Line by line:
 
 # %% folded=true
 total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
@@ -504,10 +500,11 @@ pd.Series(
 # | *tight* | neither: it may run or fail |
 
 # %% [markdown] slide="notes"
-# `fit` replays PyTorch's allocator on a card of a given size, beside the most context that was reported and beside the
-# least, and it has to guess what convolutions want as workspace. For a *tight* step it names what it would fit without.
+# The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
+# reports (lesson 02's *large* and *small* one). Beside each, `fit` replays PyTorch's allocator on a card of that size. What
+# convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
 #
-# VGG-16 again, on a smaller card of 11 GiB. One image more takes 70 MiB of tensors:
+# VGG-16 again, on a card of 11 GiB. One image more takes 70 MiB of tensors:
 
 # %%
 found = largest_batch(vgg, 11 * GIB)
@@ -517,10 +514,10 @@ print(f"(on a larger card batch {found.fits} reserves", end=" ")
 print(f"{format_bytes(vgg.at(found.fits).reserved_bytes())})")
 
 # %% [markdown] slide="notes"
-# At its *peak* batch 101 leaves two GiB. But the replay of batch 102 does not fail at the peak. It fails near the end of
-# the backward pass, when five GiB are free, most of them in gaps between tensors. Here is the card at that moment. (Its
-# room is the card without the context and the 2 %.) No segment is wholly free. In some a thin block is in use; it is drawn
-# wider than it is.
+# At its peak batch 101 leaves two GiB. Why might 70 MiB more be too much? The replay of batch 102 does not fail at the
+# peak. It fails near the end of the backward pass, with five GiB free, most of them in gaps between tensors. Here is the
+# card at that moment, without the context and the 2 %. Each segment still holds a block in use; the thinnest are drawn
+# wider than they are.
 
 # %% slide="subslide" folded=true
 asked = demand(vgg.at(found.fits + 1))
@@ -550,7 +547,7 @@ print(f"in one piece, without gaps, the step takes {most} of {format_bytes(room)
 # %% [markdown] slide="notes"
 # By our guess the request is the workspace of `conv1_2`'s backward pass. It takes two causes together, a large workspace
 # and gaps: without either there is room, as the last two lines say. A slower convolution, which wants less workspace,
-# may run: hence *tight*, not *no*. The batches around it, by the same replay:
+# may run. Hence *tight*, not *no*. The batches around it, by the same replay:
 
 # %% slide="subslide" folded=true
 looked = range(found.fits - 6, found.some + 5)
@@ -577,7 +574,7 @@ wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"
 open_ended = said["ran tight"] + said["failed tight"]
 table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
 assumed = (
-    "The least context is the least that was seen on any card. The most is the largest "
+    "The least context is slightly below all that were reported. The most is the largest "
     "reported for the card's architecture, and at least 512 MiB, which is also what a card "
     "known only by its size gets. The workspace of fast convolutions is a guess, from one "
     "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "

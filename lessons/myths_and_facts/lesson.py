@@ -12,14 +12,15 @@
 # **The question:** of what people say about GPUs and memory, how much survives a computation?
 
 # %% [markdown] slide="notes"
-# You vote on twelve sentences. Then each is told: the verdict, what it should have said, and the numbers it is about. At
-# the end you judge one yourself. (A table of all sentences of the course comes after that.) Read it after lessons 02, 03,
-# 07, 08, 11, 13 and 14, which judge eleven of the twelve. So beside each vote write the number that decides it, and of
-# what it is: the verdict you may remember, the number is the exercise.
+# You vote on twelve sentences. Then each gets its verdict, what it should have said, and the numbers behind both. At
+# the end you judge one yourself; a table of all the course's sentences follows. Read it after lessons 02, 03, 07, 08,
+# 11, 13 and 14, which judge eleven of the twelve. You may remember a verdict; so beside each vote write the number that
+# decides it, and what it is a number of. That is the exercise.
 #
 # The sentences come from five older texts (a blog, two articles, a forum thread and a course, 2014 to 2020) and from
-# pages about today's transformers. We retell each, compute the number it is about, and judge it by that. A number may
-# be measured, traced, or modelled from published rates; if only a document can decide, the verdict is marked *cited*.
+# pages about today's transformers. We put each in our own words, compute the number it is about, and judge it by that.
+# A number may be measured, traced, or modelled from published rates; where only a document can decide, the verdict is
+# marked *cited*.
 #
 # About 55 minutes.
 
@@ -37,7 +38,7 @@ from course_utils.units import format_bytes
 from lessons.claims import CLAIMS, judge
 from lessons.half_precision.claims import halving
 from lessons.hardware.claims import GPT_3, bytes_a_parameter, dense_net, largest_card
-from lessons.many_gpus.claims import CARD, CARDS, LINK, with_and_without_sharing
+from lessons.many_gpus.claims import CARD, CARDS, LINK, LITTLE_GAIN, with_and_without_sharing
 from lessons.memory.claims import epoch_peak
 from lessons.myths_and_facts.ballot import ballot, count
 from lessons.myths_and_facts.told import told
@@ -66,12 +67,12 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **holds** (the verdict is *right*): its numbers say so in every case that we tried;
 # - **holds in part** (*partly right*): in some of the cases, for one of its parts, or nearly;
 # - **held once** (*outdated*): when it was written, and no longer;
-# - **does not hold**: in no case (*wrong*); or it is true of one thing, and is read as being about another (*misleading*:
-#   of a part of the memory, say, and read as being about the peak).
+# - **does not hold**: in no case (*wrong*); or it is true of one thing and read as being about another (*misleading*:
+#   true of a part of the memory, say, and read as being about the peak).
 #
 # A case is a network, a batch, a card, an option. A sentence that says *always* and has exceptions holds in part.
 #
-# In one of them s is the tokens of a text, b the number of texts, and h the values of a token.
+# One sentence counts in sbh: the tokens of a text, times the texts, times the values of a token.
 
 # %% slide="skip"
 votes = ballot(sorted(TWELVE))
@@ -79,16 +80,15 @@ votes
 
 # %%
 how_many = predict(
-    f"Of all {len(CLAIMS)} sentences of the course, how many hold as they are written, by the "
-    "verdicts?",
-    unit="sentences",
+    "Of your twelve, how many hold as they are written? Your ballot has a first answer.",
+    unit="of 12",
 )
 how_many
 
 # %% [markdown] slide="slide"
 # ## Half of which bytes?
 #
-# "X halves the memory": the memory of what? Two sentences say so, of the batch and of 16 bits.
+# "It halves the memory": of what? One sentence says so of the batch, one of 16 bits.
 
 # %% slide="subslide" folded=true
 told(79, found, votes, "Half the batch, half the maps.")
@@ -105,11 +105,15 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# How much of the peak that saves depends on the network: more in VGG-16, which is mostly maps, than in AlexNet.
+# How much of the peak that saves depends on how much of it is maps. VGG-16's is mostly maps, AlexNet's is not.
 
 # %% slide="subslide" folded=true
-better = "Under autocast, most maps in float32 halve; weights and optimizer state stay."
+better = (
+    "Under autocast most maps of a convolutional network halve; "
+    "weights and optimizer state stay."
+)
 told(81, found, votes, better)
+
 
 # %% folded=true
 def both(name):
@@ -131,10 +135,10 @@ more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
 role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
-# The verdict is about the half alone. ResNet-50 comes near it. VGG-16's maps lose two fifths of their bytes: among others, the indices of its pooling layers
-# keep their eight bytes each. The dense net has hardly any maps to halve. It even grows: at its peak the gradient of its
-# largest layer is there twice, in 16 bits and in 32 (lesson 08). Training everything in 16 bits would save more, and lose
-# small updates (lessons 08 and 14).
+# The verdict is about *halve* alone; lessons 08 and 14 show what is lost. ResNet-50 comes near a half. VGG-16's maps
+# lose two fifths of their bytes: the indices of its pooling layers, for one, keep their eight bytes each. The dense net
+# has hardly any maps to halve, and grows: at its peak the gradient of its largest layer is there twice, in 16 bits and
+# in 32 (lesson 08). Training everything in 16 bits would save more, and lose small updates.
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -183,13 +187,15 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# With the temporaries of PyTorch's default Adam the update holds five times the weights. The peak may be elsewhere: here it
-# is at the loss, where no weight has a gradient yet, and the maps and logits of all texts are there. *Misleading*: four
-# times is true of what the update reads and writes, and is read as being about the whole step.
+# The peak need not be in the update. Here it is at the loss, where no weight has a gradient yet, and the maps and
+# logits of all texts are there. *Misleading*: the update does read and write four times the weights, but the sentence
+# is read as being about the whole step. (With the temporaries of PyTorch's default Adam the update even holds five
+# times.)
 
 # %% slide="subslide" folded=true
 better = (
-    "2 · bytes of a value · key-value heads · values of a head · layers · tokens · sequences."
+    "2 · bytes of a value · key–value heads · values of a head · layers "
+    "· tokens · sequences."
 )
 told(90, found, votes, better)
 
@@ -201,9 +207,10 @@ for name in ("GPT-2", "Llama-3-8B"):
     print(f"{name}, a token in 16 bits: {claimed:,} bytes as said, {real:,} in the cache")
 
 # %% [markdown] slide="notes"
-# In Llama-3-8B four heads share. One omission makes the number too small, the other too large; where two heads share,
-# they would cancel. None of the three that we tried has that. (The heads' values together are often the hidden size, as
-# in these models, but not always.)
+# The formula forgets that keys and values are two, which makes its number too small. It also forgets that heads may
+# share them, as every four do in Llama-3-8B, which makes it too large. Where two share, the errors would cancel, but
+# two share in none of the three models tried. (And they cancel if the heads' values together are the hidden size, as in
+# these three but not in every model.)
 
 # %% slide="subslide" folded=true
 told(86, found, votes, "With selective checkpointing a layer keeps 34 sbh bytes.")
@@ -220,39 +227,45 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# One of the two options keeps 34, so the sentence holds in part. What transformers calls checkpointing (lesson 13) is the
-# other one: it computes whole layers again. (The script says *Megatron-style*; Megatron has both.)
+# One of the two options keeps 34, so the sentence holds in part. What the library transformers calls checkpointing
+# (lesson 13) is the other: it computes whole layers again. (The script says *Megatron-style*; Megatron has both.)
 
 # %% slide="subslide" folded=true
+less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
+dropout, without = (
+    " and ".join(f"{at['attention']:.0f}" for at in found) for found in less.values()
+)
+peaks = [at["peak"] for found in less.values() for at in found]
 better = (
-    "With dropout on the scores, attention keeps at least so much less; "
-    "the peak falls far less."
+    f"GPT-2's attention keeps {without} times less, {dropout} with dropout on its scores; "
+    f"the step's peak is {min(peaks):.1f} to {max(peaks):.1f} times lower."
 )
 told(88, found, votes, better)
 
 # %% folded=true
-less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
+bars = {
+    f"{words}, {tokens} tokens, {how}": at[i][what]
+    for what, words in (("attention", "kept by attention"), ("peak", "the step's peak"))
+    for i, tokens in enumerate(("2,048", "4,096"))
+    for how, at in less.items()
+}
 side_by_side(
-    {
-        f"{words}, {tokens} tokens, {how}": at[i][what]
-        for what, words in (("attention", "what attention keeps"), ("peak", "the peak"))
-        for i, tokens in enumerate(("2,048", "4,096"))
-        for how, at in less.items()
-    },
-    "times",
-    "Times less with flash attention: what attention keeps falls far more than the peak",
+    bars,
+    "times less",
+    "Flash attention: what attention keeps falls far more than the peak",
+    blue=[name for name in bars if name.endswith("without")],
 )
 
 # %% [markdown] slide="notes"
-# We count what attention keeps for the backward pass, its queries, keys and values included. The source does not say what
-# it counts, but that its "memory footprint is the same no matter if you use dropout or masking": then the bars without
-# dropout are the ones to look at. (Ordinary attention keeps more with it, flash attention next to nothing more.) And the
-# rest of each layer stays, so the peak, which is what a card has to hold, falls less.
+# We count what attention keeps for the backward pass, with its queries, keys and values. The source does not say what
+# it counts. It does say that its "memory footprint is the same no matter if you use dropout or masking", which points
+# to the blue bars, without dropout: with it, ordinary attention keeps more, and flash attention next to nothing more.
+# The rest of each layer stays. So the peak, which is what a card has to hold, falls less.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
 #
-# *Fewer*, *smaller*: of what? Of the images of a data set, of the layers, of the weights?
+# *Fewer* images: of the data set, or of a step? *Smaller*: in layers, in weights, or in maps?
 
 # %% slide="subslide" folded=true
 told(71, found, votes, "Fewer training images need fewer steps an epoch.")
@@ -265,9 +278,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# A step holds one batch. Here memory falls where all the images are less than a batch. *Misleading*: it is true of the
-# images of a step, and is read as being about those of the data set. (Memory would follow the data set if the whole of it
-# were kept on the card.)
+# A step holds one batch. Here memory falls once the whole data set is smaller than that. *Misleading*: the sentence is
+# true of the images of a step, and is read as being about those of the data set. (If the whole data set were kept on
+# the card, memory would follow it.)
 
 # %% slide="subslide" folded=true
 better = "VGG-16 has fewer layers, and each further image adds less to its peak."
@@ -288,22 +301,23 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It has more weights and more arithmetic. *Misleading*: it is true of layers and of maps, and *smaller* is read as being
-# about the whole network.
+# It has more weights and more arithmetic. *Misleading*: it is smaller in layers and in maps, and *smaller* is read as
+# being about the whole network.
 
 # %% [markdown] slide="slide"
 # ## True when, and on what condition?
 #
-# A sentence may be true on a condition that it leaves out: three of these.
+# Three sentences that leave something out: a link, a method, a date.
 
 # %% slide="subslide" folded=true
 better = (
-    "With 128 samples a card, GTX Titans on PCIe 2.0 and H100s on PCIe 5.0 gain nothing here."
+    "With 128 samples a card this dense network gains nothing, "
+    "on GTX Titans over PCIe 2.0 or on H100s over PCIe 5.0."
 )
 told(4, found, votes, better)
 
 # %% folded=true
-gain = {"one card": 1.0} | {
+gain = {
     f"{card}, {link}, batch {batch:,}": on_cards(dense_net().at(batch), card, link, 4).speed_up
     for card, link, batch in (
         ("GTX Titan", "PCIe 2.0 x16", 128),
@@ -320,14 +334,18 @@ side_by_side(
     gain,
     "times",
     "A dense net, modelled: four cards pay if the link is fast for them, or the batch large",
+    hollow=[f"GTX Titan, {link}, batch 128" for link in ("PCIe 5.0 x16", "NVLink 4")],
+    limit=(f"below {LITTLE_GAIN}: almost nothing", LITTLE_GAIN),
 )
 
 # %% [markdown] slide="notes"
-# The sentence holds with 128 samples a card: for the cards of 2014 on PCIe 2.0, and for H100s on PCIe 5.0. Give either NVLink, or 1,024 samples, and
-# four cards are worth having. (A GTX Titan can do PCIe 3.0. But a text of that time counts on 6 GiB/s, and four cards that
-# share the 40 lanes of an Intel processor of its day have eight or so each: at 3.0 that is about 2.0 x16. With 16 each they gain a little
-# more than the rule's 1.5 times. GTX Titans on PCIe 5.0 or NVLink never existed, and H100s of the SXM kind come with
-# NVLink: these pairs separate the link from the card.)
+# With 128 samples a card the sentence holds of GTX Titans on PCIe 2.0, and of H100s on PCIe 5.0. Give either card
+# NVLink, or 1,024 samples, and four of them are worth having. (The outlined pairs never existed, and H100s of this kind
+# come with NVLink: such pairs separate the link from the card.)
+#
+# Why 2.0, when a GTX Titan can do 3.0? A text of that time counts on 6 GiB/s. And an Intel processor of its day has 40
+# lanes, some eight for each of four cards: at 3.0 they carry about what 16 carry at 2.0. With 16 lanes of 3.0 each, the
+# cards would gain a little more than the dashed line asks.
 
 # %% slide="subslide" folded=true
 told(92, found, votes)
@@ -347,15 +365,15 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It holds: one of the five ways fits, the one that keeps no gradient and keeps the moments off the card. The published run
-# pages moments of 8 bits between host and card, and updates on the card; ours updates on the host. Its 18.9 GiB lies
-# between our peak with the logits and without: it takes its loss in pieces, which needs less than ours, and pages moments
-# through the card, which needs more. Lesson 14 says what this costs.
+# It holds: one of the five ways fits, the one that keeps no gradient and leaves the moments on the host, which does the
+# update. The published run keeps moments of 8 bits in pages, moves them to the card and updates there. Its 18.9 GiB
+# lies between our peak with all logits and our peak without: its loss in pieces takes less than ours, its pages take
+# more. Lesson 14 says what this costs.
 
 # %% slide="subslide" folded=true
 better = (
-    "VGG-16, of 2014, trains on one card of its day; "
-    "GPT-3 with Adam fits no single card of today."
+    "VGG-16, of 2014, fits one card of its day; "
+    "GPT-3's weights alone, in 16 bits, fit no card of our catalogue."
 )
 told(18, found, votes, better)
 
@@ -365,58 +383,66 @@ gpt_3 = GPT_3 * bytes_a_parameter("adam")
 side_by_side(
     {
         f"VGG-16, 32 images, {then.name}": vgg.at(32).peak_bytes / then.memory_bytes,
-        f"GPT-3 with Adam, no maps, {now.name}": gpt_3 / now.memory_bytes,
+        f"GPT-3, its weights alone in 16 bits, {now.name}": 2 * GPT_3 / now.memory_bytes,
+        f"GPT-3, with Adam in float32, no maps, {now.name}": gpt_3 / now.memory_bytes,
     },
     "cards",
-    "The catalogue's largest card, by 2014 and now: VGG-16 fits one, GPT-3 fills "
-    f"{gpt_3 / now.memory_bytes:.0f}",
+    "The catalogue's largest card, by 2014 and now: VGG-16 fits, GPT-3's weights alone do not",
+    limit=("one card", 1.0),
 )
 
 # %% [markdown] slide="notes"
-# VGG-16, a large network of 2014, trains on one card of its time. Of GPT-3 the weights, gradients and moments alone, with
-# the temporaries of PyTorch's default Adam, need many of the catalogue's largest. So *outdated* goes no further than its
-# rule, which looks at one large network of each time. Whether *nearly everything* that people train fits one card today,
-# we know of no count.
+# VGG-16, a large network of 2014, fits one card of its time. GPT-3's weights alone, in 16 bits, need nearly two of the
+# catalogue's largest today; gradients, moments and the temporaries of PyTorch's default Adam, all in float32, make it
+# many more. So *outdated* goes no further than its rule, which looks at one large network of each time. We know of no
+# count of what share of today's training fits one card.
 
 # %% [markdown] slide="slide"
-# ## The last one
+# ## Is that the reason?
 #
-# It gives a reason.
+# The last sentence says *because*. We take the cause away.
 
 # %% slide="subslide" folded=true
-better = "Convolutions parallelise well, as their weights are shared; dense layers may not."
+better = (
+    "Convolutions parallelise well, because their weights are shared; "
+    "dense layers, which share none, can hold a network back."
+)
 told(9, found, votes, better)
 
 # %% folded=true
 shared, unshared = with_and_without_sharing(vgg.at(128))
 few = alexnet.at(32)
+gains = {
+    "VGG-16, 128 images a card": shared,
+    "… each position its own weights": unshared,
+    "VGG-16, 32 images": with_and_without_sharing(vgg.at(32))[0],
+    "AlexNet, 128 images": with_and_without_sharing(alexnet.at(128))[0],
+    "AlexNet, 32 images": with_and_without_sharing(few)[0],
+    "… dense layers split by units": on_cards(few, CARD, LINK, CARDS, MIXED).speed_up,
+}
 side_by_side(
-    {
-        "VGG-16, 128 images a card": shared,
-        "… each position its own weights": unshared,
-        "VGG-16, 32 images": with_and_without_sharing(vgg.at(32))[0],
-        "AlexNet, 128 images": with_and_without_sharing(alexnet.at(128))[0],
-        "AlexNet, 32 images": with_and_without_sharing(few)[0],
-        "… dense layers split by units": on_cards(few, CARD, LINK, CARDS, MIXED).speed_up,
-    },
+    gains,
     "times",
-    "Four cards, modelled: dense layers share no weight, and slow AlexNet with 32 images",
+    "Four cards, modelled: with 32 images, dense layers hold AlexNet back",
+    blue=[name for name in gains if name.startswith("…")],
 )
 
 # %% [markdown] slide="notes"
-# The second bar removes the sentence's reason: the same computation, but every position has weights of its own, and all
-# their gradients must be sent. It is then lesson 11's dense net: each weight is used once for each image. (No card of 2014
-# holds so many weights. Their update is left out, on one card and on four.) So the reason is right, and yet AlexNet with 32
-# images gains less: most of its weights are in dense layers, which share none. In the last bar each card has a share of
-# them (lesson 11), so that their gradients are not sent. (Four times is all that four cards can gain: in the model gradients
-# are sent while the backward pass still runs, and only the tail of the last one is waited for.)
+# The first blue bar takes the sentence's reason away: the same computation, but every position of a convolution has
+# weights of its own, and all their gradients must be sent. The gain goes, so the reason is right. (It is then lesson
+# 11's dense net: each weight is used once for each image. No card of 2014 holds so many weights; their update is left
+# out.)
+#
+# And yet AlexNet with 32 images gains less. Most of its weights are in dense layers, which share none. The second blue
+# bar gives each card a share of those (lesson 11), so that their gradients are not sent: the gain is back. (Four is all
+# that four cards can gain. The model sends gradients while the backward pass still runs; only the tail of the last is
+# waited for.)
 
 # %% slide="skip" folded=true
 count(votes)
 
 # %% slide="subslide" folded=true
-every = judge(sorted(CLAIMS))
-hold = every.counts()
+hold, every = found.counts(), judge(sorted(CLAIMS))
 reveal(
     how_many,
     {"right": hold["right"]},
@@ -467,8 +493,8 @@ print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not ri
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# Of the 96 sentences that we chose, a fifth hold as written and half hold in part; of your twelve, one and six. The
-# question to ask is the same each time: **which part, of what, when, and on what condition?**
+# Little survives as it is written, and much in part: of your twelve, one and six; of all 96 that we chose, a fifth and
+# a half. Ask the same of each: **which part, of what, when, and on what condition?**
 
 # %% [markdown] slide="skip"
 # ## All of them

@@ -101,7 +101,9 @@ def _state(plans: Plans, moves: str) -> str:
         took = f"Nothing moves: {format_seconds(schedule.total_seconds)} a step"
         peak = format_bytes(schedule.peak_bytes)
     else:
-        took = f"{moves[0].upper()}{moves[1:]} moves: {format_seconds(schedule.total_seconds)} a step, {cost(schedule)}"
+        what, comma, how = moves.partition(",")
+        seconds = format_seconds(schedule.total_seconds)
+        took = f"{what.capitalize()} moves{comma}{how}: {seconds} a step, {cost(schedule)}"
         peak = f"{format_bytes(schedule.peak_bytes)} in place of {format_bytes(kept.peak_bytes)}"
     return f"{took}; peak {peak}. {plans.device.name}: {plans.fit(moves).sentence}"
 
@@ -209,7 +211,7 @@ def _points(share: float) -> str:
 def offload_explorer(
     network: str = "VGG-16",
     batch: int = 192,
-    moves: str = "everything",
+    moves: str = "everything, 2 in flight",
     precision: str = "float32",
     device: str = "T4",
     link: str = "PCIe 3.0 x16",

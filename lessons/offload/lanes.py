@@ -21,7 +21,7 @@ STALL_ROWS = 2  # rows of words over the lanes that name what waits
 NAME_GAP = 5.0  # pixels on either side of such words
 SMALLEST = 4.0  # pixels; narrower kernels and copies are drawn together
 COMPUTE_COLOUR = SERIES_COLOURS[1]
-COPY_COLOURS = {OUT: SERIES_COLOURS[0], BACK: SERIES_COLOURS[2]}
+COPY_COLOURS = {OUT: SERIES_COLOURS[0], BACK: "#f0a060"}  # one hue for copies, and none of a role's
 COPY_NAMES = {OUT: "copies to the host", BACK: "copies back"}
 LANES_HEIGHT = 2 * LANE + 12 + STALL_ROWS * 1.4 * SIZE
 

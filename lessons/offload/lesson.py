@@ -9,8 +9,8 @@
 # %% [markdown] slide="slide"
 # # 09 · Offload to CPU memory
 #
-# **The question:** a feature map is made early in the forward pass and not read again until late in the backward pass.
-# It could wait in the CPU's memory. When does moving it there and back cost no time?
+# **The question:** a feature map is made early in the forward pass, read by the next layer, and then not again until late
+# in the backward pass. It could wait in the CPU's memory. When does moving it there and back cost no time?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -73,9 +73,9 @@ def traced(name, precision="float32"):
 # backward pass reads it.
 
 # %% [markdown] slide="notes"
-# (Weights and optimizer state can wait there too: lesson 14.) The copies have a queue of their own, a second *stream*, so
-# that they run beside the kernels. They share one link, PCIe for most cards. As with memory (lesson 01) we assume three
-# quarters of its nominal rate, here 11.8 of 15.75 GB/s.
+# The copies have a queue of their own, a second *stream*, so they can run beside the kernels. All cross one link, PCIe
+# for most cards. As with memory (lesson 01) we assume three quarters of its nominal rate, here 11.8 of 15.75 GB/s.
+# (Weights and optimizer state can wait in the CPU's memory too: lesson 14.)
 #
 # We want to train VGG-16 on a T4, batch 192, in float32:
 
@@ -99,7 +99,7 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: does one copy hide?
 #
-# `conv1_2` reads 64 maps of 224 × 224 for each of 192 images, and writes as many, with kernels of 3 × 3.
+# `conv1_2` reads 64 maps of 224 × 224 for each of 192 images, and writes as many, with windows of 3 × 3.
 
 # %% [markdown] slide="notes"
 # While it runs, its input does not change, so the copy may run at the same time. Which of the two takes longer?
@@ -114,21 +114,23 @@ print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {copy}")
 print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kernel}")
 
 # %% [markdown] slide="subslide"
-# R operations, L bytes a second; kernels k × k, C channels *written*; 4 bytes:
+# The card does R operations a second, the link carries L bytes. A convolution has windows of k × k and *writes* C channels.
 #
-# Copy: 4 · values read / L. Kernel: 2 · k² · C · values read / R.
+# - copy of its input: 4 · values read / L
+# - kernel: 2 · k² · C · values read / R
 #
-# Values read cancel, so do batch, height, width, channels *read*:
+# Values read cancel:
 #
-# **The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L**
+# **The copy hides behind the convolution if k² · C ≥ 2 · R / L**
 
 # %% [markdown] slide="notes"
-# (A stride of s divides the left side by s².) That is the way out. On the way back a copy runs beside *another* layer,
-# one nearer to the loss. A convolution there has two kernels, one for each gradient, so about twice its forward time;
-# a pool takes next to no time.
+# With them go the batch, the map's height and width, and the channels *read*. (A stride of s divides the left side by s².)
+#
+# This is for the way out. On the way back a copy runs beside *another* layer, one nearer to the loss. A convolution there
+# has two kernels, one for each gradient, so about twice its forward time; a pool takes next to no time.
 
 # %% tags=["change"]
-# Change the device, or kernel, stride and channels written of a layer, and run again.
+# Change the device, or window, stride and channels written of a layer, and run again.
 device = hardware.device("T4")
 layers = [(3, 1, 64), (3, 1, 128), (3, 1, 512), (1, 1, 64), (1, 1, 2048), (11, 4, 64)]
 
@@ -140,9 +142,8 @@ for k, stride, channels in layers:
     print(f"{k} × {k}, stride {stride}, {channels} channels: {found:,.0f}, {verdict}")
 
 # %% [markdown] slide="notes"
-# Neither the batch nor the size of the map is in the rule: as long as R stays the same, a larger batch does not help a
-# copy to hide. Where a kernel takes longer than its arithmetic, a copy hides sooner than the rule says; where it skips
-# arithmetic, as Winograd's 3 × 3 convolutions do (lesson 01), later.
+# So a larger batch does not help, as long as R stays the same. Where a kernel takes longer than its arithmetic, fewer
+# channels are enough; where it skips arithmetic, as Winograd's 3 × 3 convolutions do, it takes more.
 
 # %% [markdown] slide="subslide"
 # And a pool? It reads its map at the rate of the card's own memory and computes next to nothing. Its copy goes at the
@@ -160,10 +161,10 @@ print(f"own memory over link, {len(cards)} cards: {min(ratio):.0f} to {max(ratio
 # copy that began with it.
 
 # %% [markdown] slide="notes"
-# (A ReLU is part of the layer before it.) In the backward pass, while a layer runs, the map that the next one needs comes
-# in.
+# In the backward pass, while a layer runs, the map that the next one needs comes in. (A ReLU is part of the layer before
+# it.)
 #
-# By hand: suppose that a pool takes no time, and that all copies but those beside pools hide. On the way out the step
+# By hand: suppose that a pool takes no time, and that all copies hide but those beside pools. On the way out the step
 # waits for the copy of a pool's input. On the way back, while the pool runs, the input of the convolution before it comes
 # in, and the step waits for that. In VGG-16 these two maps are equally large:
 
@@ -188,8 +189,8 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# What else waits? A max pool also keeps an *index* of eight bytes for each value it produces, half as many bytes as its
-# input, and those move as well. Take them away: average pools read the same maps and have no index.
+# What else is waited for? A max pool also keeps an *index* of eight bytes for each value that it produces, half as many
+# bytes as its input, and these move as well. Take them away: average pools read the same maps and have no index.
 
 # %% folded=true
 with torch.device("meta"):
@@ -217,8 +218,8 @@ schedule_lanes(
 )
 
 # %% [markdown] slide="notes"
-# Read the lanes from left to right; below is memory over the same time. A wait is named after the layer that cannot
-# start, not after the one whose copy is late. (*1.1 GiB of pool1* is the index that it keeps.) The four longest:
+# Below the lanes is memory over the same time. A wait is named after the layer that cannot start, not after the one
+# whose copy is late. (*1.1 GiB of pool1* is the index that it keeps.) The four longest:
 
 # %% slide="skip"
 for stall in sorted(moved.stalls, key=lambda stall: -stall.seconds)[:4]:
@@ -249,9 +250,9 @@ compared(
 )
 
 # %% [markdown] slide="notes"
-# The pools cost most of the time. What is left is nearly all two waits for the input of `conv1_2`. On the way *out* its
+# The pools cost most of the time. Nearly all that is left are two waits for the input of `conv1_2`. On the way *out* its
 # copy runs beside `conv1_2`, which has 576 where the rule asks for 919. On the way *back* it runs beside `conv2_1`, whose
-# two kernels have half of its operations each. (Each layer's ReLU takes some time as well.)
+# two kernels together have no more operations than `conv1_2` alone. (Each layer's ReLU adds some time.)
 
 # %% slide="skip"
 some = simulate(vgg, card, "conv")
@@ -266,8 +267,7 @@ for stall in sorted(some.stalls, key=lambda stall: -stall.seconds)[:2]:
 # Let a layer start while up to *five* copies out are still under way, and bring up to five maps back ahead of use.
 
 # %% [markdown] slide="notes"
-# As before, 13 GiB go out and come back. In the first schedule the two longest waits, 190 and 180 ms, alone made the step
-# a tenth longer.
+# As before, 13 GiB go out and come back. In the first schedule the step waited 1.04 s for them.
 
 # %%
 second = predict(
@@ -312,9 +312,7 @@ compared(vgg, {f"{several} in flight": ("windowed", several) for several in rang
 
 # %% [markdown] slide="notes"
 # **Up to four in flight cost no memory at the peak:** it stays the 10.86 GiB of the first schedule. With six hardly
-# anything waits. (The explorer below calls one in flight *tight*. It also asks whether a fast convolution's scratch
-# memory, a guess, finds one hole between the blocks of its moment, which is not the peak: lesson 03. Try the real
-# step.)
+# anything waits, and the tensors still have room.
 #
 # How much time is there to catch up in? Here are the seconds of each pass, with five in flight. Then we make the kernels of
 # one pass alone 1.5 times as fast: how much of the time they save does the step save?
@@ -336,13 +334,13 @@ for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# **The forward pass is the tight one.** Half of the copies run in it, and a third of the kernels' time: hardly more
-# than the copies need. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
+# **The forward pass is the tight one.** It has half of the copies and a third of the kernels' time, hardly more than
+# its copies need. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
 #
-# An H100 sits on PCIe 5.0, four times as fast as the T4's 3.0. (We leave TF32 out for now, a faster and coarser
+# An H100 sits on PCIe 5.0, four times as fast as the T4's 3.0. (We leave out TF32 for now, a faster and coarser
 # float32.)
 
 # %%
@@ -383,13 +381,14 @@ print(f"H100 over T4: arithmetic {times:.1f} times, link {faster:.0f} times")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# The kernels did it: with the T4's kernels the faster link hides nearly every copy.
+# The kernels did it: with the T4's kernels the faster link hides nearly every copy. A faster card needs a link that is
+# faster by as much.
 
 # %% [markdown] slide="slide"
 # ## From card to card
 #
-# Of the card, the rule needs only R and L. In 16 bits a value has two bytes: there it is k² · C ≥ R / L, with the R of
-# 16 bits.
+# Of a card, the rule needs only R and L. In 16 bits a value has two bytes, so there the rule is k² · C ≥ R / L, with
+# the R of 16 bits.
 
 # %% folded=true
 table = pd.DataFrame(
@@ -409,16 +408,15 @@ table = pd.DataFrame(
 table
 
 # %% [markdown] slide="notes"
-# From the K40 to the H100 links have become faster, and arithmetic more so: the rule asks for more. The widest 3 × 3
-# convolutions of VGG-16 and ResNet-50 have 9 · 512 = 4,608, the 1 × 1 convolutions of ResNet-50 64 to 2,048. In 16 bits
-# a V100, an A100 and an H100 ask for more than any of them has.
+# From the K40 to the H100 arithmetic has gained more than the links: the rule asks for more. The widest 3 × 3
+# convolutions of VGG-16 and ResNet-50 have 9 · 512 = 4,608, the 1 × 1 convolutions of ResNet-50 64 to 2,048. **In 16
+# bits a V100, an A100 and an H100 ask for more than any of them has.** (These are upper estimates, as is all that follows:
+# measured steps gain less from tensor cores than our R promises, lesson 08, and slower kernels hide more.)
 #
 # And does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
 # bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and 312 TFLOP/s, NVIDIA's data sheet). Twice
-# the bytes at half the rate: the last column holds for TF32 too. All our float32 figures are without it,
-# `torch.backends.cudnn.allow_tf32 = False`. Here is our step with it. Read that as an upper estimate, like the last column
-# above and the transformers below: measured steps gain less from tensor cores than our R promises (lesson 08), and slower
-# kernels hide more.
+# the bytes at half the rate: the last column holds for TF32 too. So far our float32 has been without it
+# (`torch.backends.cudnn.allow_tf32 = False`). Here is our step with it:
 
 
 # %% slide="subslide"
@@ -434,13 +432,15 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # %% [markdown] slide="slide"
 # ## Which copies still hide?
 #
-# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. What helps is more arithmetic for each byte that moves:
-# keep of a transformer's block its input alone, move that, and compute the inside again (lesson 10).
+# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. What helps is more arithmetic for each byte that moves.
+# So of a transformer's block keep only the input, move that, and compute the inside again (lesson 10).
 
 # %% [markdown] slide="notes"
-# A *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text; each is a vector of *h*
-# numbers, as each position of a map is one of C. A block has about 12 · h² weights, each used once a token: 24 · h²
-# operations. (Attention's products come on top.) Its input is 2 · h bytes a token in 16 bits.
+# A *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text. Each token is a vector
+# of *h* numbers, as each position of a map is a vector of C.
+#
+# A block has about 12 · h² weights. Each is used once a token, in one multiplication and one addition: 24 · h² operations.
+# (Attention's products come on top.) Its input is 2 · h bytes a token in 16 bits. Divide by R and by L, as before:
 
 # %% [markdown] slide="subslide"
 # **The copy of a block's input surely hides behind its forward pass if 12 · h ≥ R / L**
@@ -456,15 +456,15 @@ for name, h in widths.items():
     print(f"{name} on {device.name}: 12 · h = {12 * h:,}, needed {needed:,.0f}: {verdict}")
 
 # %% [markdown] slide="notes"
-# *Surely*: with 12 · h² weights, and no kernel faster than R. Below the rule a copy may hide as well, as a block does more
-# than this arithmetic. In *Further*, after the recap, the narrow model's copies do. The forward pass is again the tight
-# one: on the way back a copy can hide behind a second forward pass and a backward pass.
+# *Surely*, if a block has 12 · h² weights and no kernel is faster than R. Below the rule a copy may hide as well, as a
+# block does more than this arithmetic: in *Further*, after the recap, the narrow model's copies do. The forward pass is
+# again the tight one. On the way back a copy can hide behind a second forward pass and a backward pass.
 
 # %% [markdown] slide="slide"
 # ## The real thing
 #
-# A copy overlaps with kernels if it has its own stream, does not wait, and the host's memory is pinned. The three numbered
-# lines keep it correct; how much memory it saves is another matter (below). (No GPU has run it for this course.)
+# A copy overlaps with kernels if it has a stream of its own, the host does not wait for it, and the host's memory is
+# pinned. The numbered lines keep it correct. (No GPU has run it for this course.)
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -488,33 +488,31 @@ for name, h in widths.items():
 # ```
 
 # %% [markdown] slide="skip"
-# *Pinned* memory is host memory that the operating system may not move or swap, so that the card can read it by itself;
-# from *pageable* memory the driver first copies into a pinned buffer of its own (NVIDIA's *CUDA C++ Best Practices
-# Guide*). All other programs lose it: the 13 GiB of VGG-16's maps pin 23, as torch 2.13 rounds each block up to a power
-# of two.
+# *Pinned* memory is host memory that the operating system may not move or swap, so the card can read it by itself
+# (NVIDIA's *CUDA C++ Best Practices Guide*). All other programs lose it: the 13 GiB of VGG-16's maps pin 23, as torch
+# 2.13 rounds each block up to a power of two.
 #
-# Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and a block is free again only
-# after its copy: where kernels are fast beside the link the next map finds none, and the allocator takes new memory
-# until the card is full. A version for use keeps the last few (tensor, event) pairs and, before it drops the oldest,
-# lets the kernels' stream wait for its event (torchtune: `max_fwd_stash_size`; the class below: `window`). These are
-# the *several in flight* of the schedule above.
+# **Correct is not yet small.** Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and
+# by line 2 a block is free only after its copy. If the link is slow, the next map finds no free block, and the allocator
+# takes new memory. A version for use has a *window*, the *several in flight* of the schedule: in place of line 2 it keeps
+# the last few pairs of tensor and event, and before it drops the oldest lets the kernels' stream wait for its event
+# (torchtune: `max_fwd_stash_size`).
 #
-# Only the way out overlaps here. Each tensor comes back *on demand*, on the stream of the kernels, and the kernel that
-# needs it waits for the whole copy. To *prefetch* is to begin the copy some layers earlier, on the stream of copies, at
-# the price of the memory it then fills. Nor is `pack` thrifty: it copies parameters too, and a map twice where two layers
-# save it. Question 6 of the exercise mends the first.
+# **Only the way out overlaps.** Each tensor comes back *on demand*, on the stream of the kernels, and the kernel that
+# needs it waits for the whole copy. To *prefetch* is to begin that copy some layers earlier, at the price of the memory
+# it then fills.
+#
+# **It moves too much:** parameters too (question 6 of the exercise), and a map twice where two layers save it.
 #
 # <details><summary>Somebody leaves out line 1, and the loss becomes NaN now and then. Why? And line 2?</summary>
 #
-# Without line 1 the copy may begin before the kernel that writes the tensor has ended, and copies what was there before.
-# Without line 2 the tensor's block is free as soon as Python lets go of it, and the next kernel may write into it while
-# the copy still reads. Neither mistake raises an error.
+# Without line 1 the copy may begin before the tensor is written. Without line 2 the tensor's block is free as soon as
+# Python lets go of it, and the next kernel may write into it while the copy still reads. Neither raises an error.
 #
 # </details>
 #
-# `OffloadActivations`, below, is the course's own class (torchtune has one of the same name): two such functions, a stream
-# of its own, and it does prefetch. Here, on a CPU, it moves real bytes to a second pool: you see everything but the
-# overlap.
+# `OffloadActivations` is the course's own class (torchtune has one of the same name), with a window and prefetch. Here,
+# on a CPU, it moves real bytes to a second pool: you see everything but the overlap.
 
 
 # %% slide="subslide" folded=true
@@ -563,11 +561,11 @@ print("same weights, bit by bit:", all(torch.equal(ours[name], theirs[name]) for
 # One question: **when does the copy hide?**
 
 # %% [markdown] slide="notes"
-# Before each move say whether the step becomes longer or shorter, and what moving costs. (*Policy all* in a title means
-# that every map moves.)
+# Before each move say whether the step becomes longer or shorter, and what moving costs. (*Tight*: the tensors fit, but
+# perhaps not a fast convolution's scratch memory, whose size we guess. Lesson 03; try the real step.)
 
 # %% tags=["nbval-ignore-output"]
-offload_explorer()
+offload_explorer(moves="everything, 2 in flight")
 
 # %% [markdown] slide="skip"
 # Try three things. Double the batch: what happens to the cost of moving? Back at 192, switch to float16, in which most
@@ -584,23 +582,24 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In float32 a convolution hides its input's copy if k² · C ≥ 2 · R / L; in 16 bits, R / L.
-# 2. Several copies in flight catch up if their pass has time; the forward pass is tight.
-# 3. A transformer's block surely hides its input's copy if 12 · h ≥ R / L.
+# A copy costs no time if the kernels beside it last longer.
+#
+# 1. A convolution's do if k² · C ≥ 2 · R / L; in 16 bits, R / L.
+# 2. With several in flight a late copy can catch up. The forward pass is the tight one.
+# 3. A transformer's block surely does if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
-# In 16 bits a V100, an A100 and an H100 ask for more than any convolution of VGG-16 has. A copy out and back changes
-# no bit: what it costs is time, and pinned memory of the host. VGG-16's peak fell by a quarter. Lesson 10 asks when
-# computing a map again is cheaper than moving it.
+# So on a T4 in float32, with four copies in flight, VGG-16's peak falls by a quarter for 3.8 % more time. On a V100, an
+# A100 or an H100 in 16 bits, by our rates, none of its convolutions is wide enough: there move the inputs of wide blocks
+# and compute the rest again. When is computing cheaper than moving? That is lesson 10.
 #
 # Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
-# `course check 09` gives your marks. The appendix below holds the schedule against 13 published figures: it agrees with
-# seven.
+# `course check 09` gives your marks. The appendix holds the schedule against 13 published figures: seven agree.
 
 # %% [markdown] slide="skip"
 # **Further: a whole step of transformer blocks.** Five blocks of each model on an H100, four texts of 2,048 tokens. Times
-# are beside the step that keeps everything. Where every map moves, five copies may be in flight. Where only the blocks'
-# inputs move, one at a time is: it has its whole block to hide behind.
+# are relative to the step that keeps everything. Where every map moves, five copies may be in flight. Where only the
+# blocks' inputs move, one may: it has its whole block to hide behind.
 
 # %% slide="skip" folded=true
 columns = {}
@@ -637,19 +636,19 @@ for name in ("Llama-3.2-1B", "SmolLM2-135M"):
 pd.DataFrame(columns)
 
 # %% [markdown] slide="skip"
-# Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It saves little
-# here, as there is little to move: 224 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the loss. The
-# wide model's copies hide, as the rule says. The narrow one's hide as well: its norms and other small
-# kernels, which the rule leaves out, take longer than a copy all by themselves. (The trace is of eager PyTorch.)
+# Moving the blocks' inputs costs nothing *on top of* recomputing the blocks, which has its price (lesson 10). It saves
+# little here, as there is little to move: 224 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the
+# loss. The wide model's copies hide, as the rule says. So do the narrow one's: its norms and other small kernels, which
+# the rule leaves out, alone take longer than a copy. (The trace is of eager PyTorch.)
 #
-# torchtune measured its own with a whole model: Llama 3.2 3B, 2 × 4,096 tokens in bfloat16, on an A100. Added to
-# checkpointing and an update within the backward pass, it took the peak from 23.1 to 21.8 GiB, for 0.1 % fewer tokens a
-# second (README, 2025).
+# torchtune measured a whole model: Llama 3.2 3B, 2 × 4,096 tokens in bfloat16, on an A100. Added to checkpointing and an
+# update within the backward pass, its offload took the peak from 23.1 to 21.8 GiB, for 0.1 % fewer tokens a second
+# (README, 2025).
 
 # %% [markdown] slide="skip"
-# **Further: the course's own class, and `save_on_cpu`.** The peak of what the allocator hands out in one step of the digits
-# network, batch 64, moved by the course's `OffloadActivations`, beside the trace. (The second pool's buffers are reused
-# from the step before, so they are not counted.)
+# **Further: the course's own class, and `save_on_cpu`.** The allocator's peak in one step of the digits network, batch 64,
+# moved by `OffloadActivations`, beside the trace. (The second pool's buffers are reused from the step before, so they are
+# not counted.)
 
 # %% slide="skip" folded=true
 at_once = hardware.Link(
@@ -697,10 +696,10 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
-# On demand, 1 MiB more is measured than traced, as much as one map takes. We have not found out which one.
+# On demand, 1 MiB more is measured than traced, as much as one map. We have not found out which.
 #
-# PyTorch has a version of its own, `torch.autograd.graph.save_on_cpu`. It moves whatever autograd saves, as `pack`
-# does. How much would it move of this step?
+# PyTorch's own version, `torch.autograd.graph.save_on_cpu`, moves whatever autograd saves, as `pack` does. How much would
+# that be in this step?
 
 
 # %% slide="skip" folded=true
@@ -735,9 +734,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
-# It has no stream of its own: in the source of torch 2.13 it packs and unpacks on the stream of the kernels, where a copy
-# takes its turn like any kernel. And by default, `pin_memory=False`, the host waits for each copy out as well, so that the
-# queue of lesson 01 runs empty at every saved tensor.
+# It has no stream of its own: in the source of torch 2.13 it copies on the stream of the kernels, where a copy takes its
+# turn like any kernel. And by default (`pin_memory=False`) the host waits for each copy out as well, so the queue of
+# lesson 01 runs empty at every saved tensor.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
@@ -774,8 +773,7 @@ shown = published.assign(network=names)
 shown[["network", "quantity", "published", "model", "verdict"]].set_index("network")
 
 # %% [markdown] slide="skip"
-# The row marked *calibration* gave the model one of its constants, so it tests nothing. Where the others miss, and what
-# may be the reason:
+# The row marked *calibration* gave the model a constant, so it tests nothing. What may be the reason where others miss:
 
 # %% slide="skip" folded=true
 for row in published[published["verdict"] == "misses"].to_dict("records"):
@@ -784,8 +782,8 @@ for row in published[published["verdict"] == "misses"].to_dict("records"):
     print(*textwrap.wrap(said + why[0].upper() + why[1:] + ".", 92), "", sep="\n")
 
 # %% [markdown] slide="skip"
-# The best known figure, 18 % lost by VGG-16 at batch 256, depends on how fast one takes the kernels to be. We found no
-# publication of which share of the peak theirs reached, so the place of the hollow point is an assumption:
+# The best known figure, 18 % lost by VGG-16 at batch 256, depends on how fast one takes the kernels to be. We do not know
+# which share of the peak theirs reached, so the place of the hollow point is an assumption:
 
 # %% slide="skip" folded=true
 loss_by_efficiency(

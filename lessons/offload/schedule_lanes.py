@@ -43,14 +43,15 @@ from course_utils.units import format_bytes, format_seconds
 from lessons.offload.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 
 MEMORY_HEIGHT = 250.0  # pixels
+MOVED = {"none": "nothing", "windowed": "all", "conv": "what convolutions read", "dyn": "a choice"}  # by policy
 
 
 def what_it_is(schedule: Schedule) -> str:
-    """Network, batch and policy: "VGG-16, batch 128, policy all", and the algorithms where they are not the fastest."""
+    """Network, batch, what moves: "VGG-16, batch 128, all moved", and the algorithms where they are not the fastest."""
     work = schedule.work
     how = {"p": "", "m": " (m)"}.get(schedule.algorithm, " (mixed algorithms)")
     window = f", {schedule.window} in flight" if schedule.window else ""
-    return f"{work.name}, batch {work.batch:,}, policy {schedule.policy}{how}{window}"
+    return f"{work.name}, batch {work.batch:,}, {MOVED.get(schedule.policy, schedule.policy)} moved{how}{window}"
 
 
 def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:

@@ -9,7 +9,7 @@
 # %% [markdown] slide="slide"
 # # 05 · 1×1 convolutions
 #
-# **The question:** ResNet-50 squeezes its channels in block after block. What does a squeeze do to memory?
+# **The question:** in block after block, ResNet-50 squeezes its channels. Does that save memory?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -117,7 +117,7 @@ reveal(
 # %% [markdown] slide="slide"
 # ## One block, map by map
 #
-# ResNet-50 does hardly more arithmetic, and takes 2.6 times the memory. Look at one block of each. A convolution's
+# ResNet-50 does 12 % more arithmetic, and takes 2.6 times the memory. Look at one block of each. A convolution's
 # output is kept for the normalisation that reads it, the ReLU's for the next convolution: every width appears twice.
 
 # %% [markdown] slide="notes"
@@ -151,10 +151,10 @@ channel_bars(
 # which the block returns?
 
 # %% [markdown] slide="notes"
-# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, blocks squeeze, and
-# each has one convolution more. To take the width out of the comparison, build a ResNet-34 that is as wide as ResNet-50
-# between its blocks, and squeezes nowhere. (That leaves squeeze and third convolution, which come together: the second 1×1
-# is there to undo the squeeze.) But first, one squeeze by hand.
+# From ResNet-34 to ResNet-50 three things changed: the maps between blocks are four times as wide, the blocks squeeze,
+# and each has one convolution more. The last two go together: the second 1×1 is there to undo the squeeze. So take the
+# width out of the comparison: build a ResNet-34 that squeezes nowhere, and is as wide between its blocks as ResNet-50.
+# But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -169,19 +169,19 @@ node = squeeze(maps).grad_fn
 print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 
 # %% [markdown] slide="notes"
-# (The ReLU that made the input keeps it as well.) So a squeeze saves nothing by itself. What it saves are the maps of
-# the layers that stay narrow after it. Two convolutions at 256 channels keep 512 values a position. With a squeeze to
-# 64, one convolution at 64 and one back at 256, it is 64 + 64 + 256 = 384. In a run of convolutions with C channels,
-# squeeze to m. Then k convolutions stay at m, and the next one widens again:
+# (The ReLU that made the input keeps it as well.) So a squeeze by itself saves nothing. It can pay through the layers
+# that stay narrow after it. Two convolutions at 256 channels keep 512 values a position. Squeeze to 64 first, let one
+# convolution stay at 64 and the next go back to 256, and it is 64 + 64 + 256 = 384.
 
 # %% [markdown] slide="subslide"
+# In letters: squeeze C channels to m, stay there for k convolutions, and let the next one widen back to C.
+#
 # | kept, for each position | without squeeze | with |
 # |---|---:|---:|
 # | the squeeze | 0 | m |
 # | k convolutions | k · C | k · m |
 # | the layer that widens back | C | C |
-
-# %% [markdown]
+#
 # **A squeeze adds m − k · (C − m) values a position.**
 
 # %% [markdown] slide="notes"
@@ -189,8 +189,8 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # below C / 2, with k = 2 if m is below 2 · C / 3.
 #
 # Now the bottleneck: C = 256, m = 64, and one 3×3 stays narrow. That is 64 − 192 = −128 values a position, and −256 as
-# every width appears twice. A block of two 3×3 at 256 channels keeps 4 · 256 = 1,024. So **by hand the squeeze should save
-# a quarter of a block.** Draw the two:
+# every width appears twice. A block of two 3×3 at 256 channels keeps 4 · 256 = 1,024. So **by hand, the squeeze should
+# save a quarter of a block.** Draw the two:
 
 # %% slide="subslide" folded=true
 channel_bars(
@@ -256,6 +256,7 @@ rows = {
     "maps, before and after the blocks": by_block.sum() - blocks.sum(),
     "all maps": by_block.sum(),
     "weights, gradients, momentum": pd.Series(owned),
+    "peak": pd.Series({name: steps[name].peak_bytes for name in owned}),
 }
 table = pd.DataFrame(rows).T
 table.map(format_bytes).assign(
@@ -263,9 +264,13 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# **The width costs, not the squeeze.** At equal width the network that squeezes keeps 17 % fewer maps, and its peak is lower
-# still, more by weights, gradients and momentum than by maps. Twelve of sixteen blocks save a quarter, `conv2_1` a fifth;
-# `conv3_1`, `conv4_1` and `conv5_1` keep a tenth *more*.
+# **The width costs, not the squeeze.** At equal width, the network that squeezes keeps 17 % less in maps. Its peak is 31 %
+# lower, and most of that difference is weights, their gradients and momentum.
+
+# %% [markdown] slide="notes"
+# Twelve of the sixteen blocks save the quarter that we counted, `conv2_1` a fifth; `conv3_1`, `conv4_1` and `conv5_1`
+# keep a tenth *more*. (The peak is not the sum of the rows above it: at that moment some weight gradients do not exist
+# yet, some maps are already freed, and images and gradient maps are not in the table at all.)
 
 # %% [markdown] slide="skip"
 # <details><summary>By hand: the four others</summary>
@@ -277,27 +282,23 @@ table.map(format_bytes).assign(
 #
 # </details>
 
-# %% [markdown] slide="notes"
-# (The peak is not the sum: at that moment some weight gradients do not exist yet and some maps are already freed;
-# images and gradient maps are not in the table at all.)
-
 # %% [markdown] slide="subslide"
-# **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
-# convolution 1.
+# **What else a squeeze saves: arithmetic.** For each pair of channels, one in and one out, a 3×3 convolution does 9
+# multiply-adds a position, a 1×1 convolution 1.
 
 # %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 ·
-# m · C. That is less if m is below 0.9 · C, and weights follow the same count.
+# So a 3×3 from C to C channels costs 9 · C · C. A squeeze to m and a 3×3 back to C cost m · C + 9 · m · C, ten times
+# m · C. That is less if m is below 0.9 · C. Weights follow the same count.
 
 # %% [markdown] slide="subslide"
-# At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of weights and arithmetic.
+# At equal width a squeeze saves a quarter of most blocks' maps, and nine tenths of arithmetic and weights.
 #
-# **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps maps of that
-# width: a quarter less than four times as much is still three times.
+# **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps those wide
+# maps: four times as much, less a quarter, is three times.
 
 # %% [markdown] slide="notes"
-# (Wide residual networks, Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in
-# fewer layers.)
+# (WRN-28-10, a *wide residual network* of Zagoruyko and Komodakis, 2016, pays the full price: pairs of 3×3 at ten times
+# the width, in 28 layers.)
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
@@ -306,8 +307,9 @@ table.map(format_bytes).assign(
 # `conv3_2`.
 
 # %% [markdown] slide="notes"
-# `conv3_2` and `conv3_3` have 256 channels each. VGG-16 peaks in the backward pass at `relu4_3`, when all maps of group
-# 3 are alive, so what is saved there lowers the peak.
+# In VGG-16 `conv3_2` is a single convolution (in ResNet such a name was a whole block). It and the next one, `conv3_3`,
+# have 256 channels each; then comes `pool3`. The peak is in the backward pass at `relu4_3`. At that moment all maps of
+# these layers are still alive, so what is saved here lowers the peak.
 
 
 # %% slide="skip"
@@ -419,7 +421,7 @@ for name, (channels, run) in {
 pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown]
-# Widened at once, this squeeze means less arithmetic and fewer weights, and a higher peak.
+# Widened at once, this squeeze has less arithmetic, fewer weights, and a higher peak.
 
 # %% [markdown] slide="slide"
 # ## Narrow outside, wide inside
@@ -428,9 +430,12 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # by itself (*depthwise*), a 1×1 back to 24. It was made for phones, to compute little.
 
 # %% [markdown] slide="notes"
-# In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a
-# plain 3×3 at 24 channels, with normalisation and ReLU. The next block keeps what this one hands on. So we trace two
-# in a row, and count the first. (MobileNetV2 also adds a block's input to its output. Then the sum is kept instead.)
+# In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. Our yardstick is what
+# could stand in its place, a plain 3×3 at 24 channels with normalisation and ReLU. It computes even less. (A full 3×3 at
+# the width *inside*, 144 channels, comes further down; beside that one the block computes little.)
+#
+# The next block keeps what this one hands on. So we trace two in a row, and count the first. (MobileNetV2 also adds a
+# block's input to its output. Then the sum is kept instead.)
 
 
 # %% folded=true
@@ -536,8 +541,8 @@ pd.DataFrame(rows).T.rename_axis("between the same 1×1")
 # A full 3×3 between the same 1×1 convolutions does 24 times the arithmetic and keeps the same bytes. Depthwise saves
 # arithmetic and weights, and no map.
 #
-# ReLU saves its output, which the next convolution keeps anyway. ReLU6, as PyTorch wrote it, saves its input: one map
-# more at each of the two wide places. In place it saves a copy of its input, so nothing is won.
+# ReLU saves its output, which the next convolution keeps anyway. PyTorch's ReLU6 saves its input: one map more at each of
+# the two wide places. Working in place it saves a copy of that input, so nothing is won.
 
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
@@ -550,27 +555,29 @@ named = trained.RUNS["squeezed"].networks
 kept = trained.kept("squeezed")
 means = kept.groupby(level=0).mean().loc[list(named)]
 table = means.set_axis([f"{epochs} epochs" for epochs in means.columns], axis=1)
+seeds = kept.iloc[:, -1].groupby(level=0)  # after the longest training
+gaps, spread = means.iloc[:, -1] - means.iloc[0, -1], seeds.max() - seeds.min()
 peaks = {}
 for name, build in named.items():
     with torch.device("meta"):
         step = training_step(build(), (1, 8, 8), 10, "adam", "float32", "cpu")
     peaks[name] = step.at(64).peak_bytes
-table.map(format_share).assign(**{"traced peak, batch 64": pd.Series(peaks).map(format_bytes)})
+table.map(format_share).assign(
+    **{
+        "gap, points": [f"{100 * gap:+.1f}" for gap in gaps],
+        "seeds apart, points": [f"{100 * spread[name]:.1f}" for name in means.index],
+        "traced peak, batch 64": pd.Series(peaks).map(format_bytes),
+    }
+)
 
 # %% folded=true
 print(textwrap.fill(trained.provenance("squeezed"), 88))
-seeds = kept.groupby(level=0)
-spread = 100 * (seeds.max() - seeds.min())
-print(f"{means.index[0]}: seeds {spread.iloc[0, -1]:.1f} points apart")
-for name in means.index[1:]:
-    gaps = 100 * (means.loc[name] - means.iloc[0])
-    told = ", ".join(f"{gap:+.1f} after {epochs} epochs" for epochs, gap in gaps.items())
-    print(f"{name}: {told}; seeds {spread.loc[name].iloc[-1]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# (In points, against 32 channels throughout. Spreads are those after the longest training.) After three epochs the
-# narrow networks look bad. After thirty, the gap between each squeeze and the wide network is smaller than the spread of
-# its own three seeds: no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder
+# (The gap is to 32 channels throughout, after 30 epochs. *Seeds apart*: the best of three runs less the worst, then.)
+#
+# After three epochs each narrow network looks bad. After thirty, the gap of either squeeze is smaller than the distance
+# between its own seeds: no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder
 # images gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
@@ -603,9 +610,12 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
 # The peak falls at 32 and rises at 48. One to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and costs
 # weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved:
-# at the peak, in the backward pass at `relu4_3`, those of group 5 are gone.
+# at the peak, in the backward pass at `relu4_3`, those after `pool4` are gone.
 #
 # </details>
+
+# %% [markdown] slide="skip"
+# **ResNet-50 and VGG-16 on a GPU, beside the trace**, where somebody recorded them:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
@@ -616,9 +626,9 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze adds m values a position; each layer that stays narrow after it saves C − m.
+# 1. By itself a squeeze costs m values a position. Each layer that stays narrow saves C − m.
 # 2. Before a 3×3 it saves arithmetic if m < 0.9 · C.
-# 3. ResNet-50 spends the arithmetic saved on four times ResNet-34's width, and keeps such maps.
+# 3. ResNet-50 spends that on width, and training keeps the wide maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"

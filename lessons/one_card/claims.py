@@ -51,7 +51,7 @@ def _cache_formula() -> Finding:
         found[name] = real / (2 * shape.hidden * shape.layers * 64)
     return Finding(
         RIGHT if all(times == 1 for times in found.values()) else WRONG,
-        "the real cache on shapes, in times of that: "
+        "the real cache, traced on shapes, is so many times that: "
         + ", ".join(f"{name} {times:g}" for name, times in found.items()),
         "Keys and values are two. Where several heads share one of each, it is divided by as many.",
         rule="right if it is 1 for each",

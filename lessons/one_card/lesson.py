@@ -9,15 +9,15 @@
 # %% [markdown] slide="slide"
 # # 14 · Fine-tuning and serving on one card
 #
-# **The question:** an 8-billion-parameter model, a 24 GiB card: what can be trained, what can be served, and which
-# choice makes it possible?
+# **The question:** you have one card of 24 GiB and a model of 8 billion parameters. What of it can you train, how many
+# users can you serve, and which choices make that possible?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say which bytes full fine-tuning keeps, and which of them each cheaper method takes away;
 # 2. write LoRA by hand, and say what it saves;
-# 3. say what training all weights on one card costs, in time and in precision;
+# 3. put a price on training all weights on one card, in time and in precision;
 # 4. count a key–value cache, and bound the tokens a second that a card writes.
 #
 # About 120 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
@@ -34,7 +34,7 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY
 from course_utils.machine.measure import measure_step
@@ -86,7 +86,7 @@ guess = predict("How much memory does this training step need at its peak?", uni
 guess
 
 # %% [markdown] slide="slide"
-# First, by hand, what one would like to do: train everything. AdamW keeps two moments a weight. All in 16 bits:
+# First, by hand, what one would like best: to train everything. AdamW keeps two moments a weight. All in 16 bits:
 
 # %%
 n = shape.parameters
@@ -119,7 +119,8 @@ print(f"{'for tensors':>12}: {format_bytes(room_for_tensors(card)):>10}, beside 
 # | *LoRA* | moments and gradients of all weights | only small matrices beside them are trained |
 # | *4-bit base and LoRA* (QLoRA) | the frozen weights of all layers too: 4 bits, half a byte, and a scale for every 64 | they are rounded |
 #
-# What is frozen has no gradient and no state. (*Head*: the last product, which makes the logits, no head of attention.)
+# What is frozen has no gradient and no state. (*Head*: the last product, which makes the logits, no head of attention.
+# QLoRA as published rounds the scales as well, to 4.13 bits a weight in place of 4.5: Dettmers and others, 2023.)
 #
 # Each bar of the picture below is a training step of the whole model, split by role at its own peak.
 
@@ -158,12 +159,12 @@ role_bars(
 )
 
 # %% [markdown] slide="subslide"
-# 8-bit AdamW, the state on the CPU and the step in the backward pass each train every weight, and none of them fits
-# alone. The last two at once do.
+# 8-bit AdamW, the state on the CPU and the step in the backward pass each train every weight. None of the three fits;
+# the last two together do.
 
 # %% [markdown] slide="notes"
-# *Head alone* needs more than LoRA, because the head is half a billion weights with two moments each. (At this peak they
-# have no gradients yet.)
+# *Head alone* needs more than LoRA: the head is half a billion weights, with two moments each. (At this peak it has no
+# gradient yet.)
 #
 # No GPU was used, and no weights were loaded: what is traced and what is assumed is told under *Further*.
 
@@ -234,7 +235,7 @@ print(
 # </details>
 
 # %% [markdown] slide="subslide"
-# So far each layer was computed again, and its maps were gone. Now **every map is kept**.
+# So far each layer's maps were dropped, and computed again. Now **every map is kept**.
 
 # %%
 guess_maps = predict(
@@ -281,17 +282,21 @@ role_bars(
 
 
 # %% folded=true
-def of_norms(ledger):
-    """Bytes of the norms' maps at the peak."""
-    tape, at = ledger.tape, ledger.peak_event
-    alive = (tape.birth <= at) & (tape.death > at) & (tape.role == ROLES.index("feature maps"))
-    owner = [".norm" in f".{name}" for name in tape.layer_names]
-    return ledger.size[alive & [owner[i] for i in tape.layer]].sum()
+def more_maps(part):
+    """Bytes that LoRA's maps at the peak are more than those of full, of layers so named."""
+    found = {}
+    for name in ("LoRA", "full"):
+        tape, at = kept[name].tape, kept[name].peak_event
+        alive = (tape.birth <= at) & (tape.death > at)
+        alive &= tape.role == ROLES.index("feature maps")
+        named = [part in f".{layer}." for layer in tape.layer_names]
+        found[name] = kept[name].size[alive & [named[i] for i in tape.layer]].sum()
+    return found["LoRA"] - found["full"]
 
 
-gone = format_bytes(maps["full"] - maps["LoRA"])
-norms = format_bytes(of_norms(kept["full"]) - of_norms(kept["LoRA"]))
-print(f"LoRA keeps {gone} of maps less; the norms' maps are {norms} less")
+print(f"LoRA's maps: {format_bytes(maps['full'] - maps['LoRA'])} less", end=" ")
+print(f"(norms {format_bytes(-more_maps('.norm'))} less,", end=" ")
+print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 
 # %% [markdown] slide="slide"
 # ## LoRA, measured and trained
@@ -360,18 +365,18 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 )
 
 # %% [markdown] slide="notes"
-# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1
-# and the last layer alone stay further below; for a ranking of these two, three seeds are few. (A small dense net, in
-# float32: of a transformer in 16 bits it says nothing.)
+# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1 and the last layer
+# alone stay further below; to rank these two, three seeds are few. (This is a small dense net in float32. Of a
+# transformer in 16 bits it says nothing.)
 
 # %% [markdown] slide="slide"
 # ## A base in 4 bits
 #
-# Traced, it halves the peak of Llama-3-8B with LoRA. Does a real step save as much? We look where steps were measured:
-# SmolLM2-135M on a T4, 4,096 tokens.
+# Traced, it halves the peak of Llama-3-8B with LoRA. And on a real card? A smaller model, SmolLM2-135M, was measured on
+# a T4, with 4,096 tokens.
 
 # %% [markdown] slide="notes"
-# In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller in all.
+# In 16 bits LoRA's peak was 3,148 MiB. In 4 bits the loaded weights are 91 MiB smaller.
 
 # %%
 guess_bits = predict(
@@ -396,8 +401,8 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). Is it the 4 bits, or something that
-# the program does besides? Three suspects:
+# The weights shrink, and the peak grows by 429 MiB (measured: fitcheck-llm 0.3.1). Is it the 4 bits, or something else
+# that the program does? Three suspects:
 #
 # - *Copies kept.* bitsandbytes makes a 16-bit copy of a 4-bit weight before each product. If autograd saved these copies
 #   for the backward pass, the base would be there in 4 bits and in 16.
@@ -426,16 +431,18 @@ side_by_side(
         "4 bits: out alive": t4_peak(asked, "4 bits"),
         "4 bits: out alive, copies kept": t4_peak(asked, "4 bits, copies kept"),
     },
-    title="Of those tried, only both causes together give the measured peak (hollow)",
+    title="4 bits: of those tried, only both causes together give the measured peak (hollow)",
     hollow=("16 bits, measured", "4 bits, measured"),
 )
 
 # %% [markdown] slide="notes"
-# The blame lies not with the 4 bits. `out` is alive in both programs and alone explains no difference. But the head in
-# float32 makes the logits, 4,096 × 49,152 values, twice as wide, 768 MiB in place of 384, and `out` holds them until the
-# peak. Take either cause away, and the traced peak falls far below the measured one. (*Further* tries all five models that were measured.) Kept copies
-# change nothing here: with recomputation only one layer's copies would exist at a time, and bitsandbytes keeps none (it
-# makes each again in the backward pass).
+# The blame lies not with the 4 bits. With `out` alive in both programs and nothing in float32 they save 146 MiB. What
+# turns the saving into a loss is the rest in float32: the head then makes logits, 4,096 × 49,152 values, that are twice
+# as wide, 768 MiB in place of 384. With `out` gone from both programs the loss is small, 65 MiB. With `out` alive, which
+# holds the logits until the peak, it is the large one that was measured. (*Further* tries all five models.)
+#
+# Kept copies change nothing here: with recomputation only one layer's copies would exist at a time. And bitsandbytes
+# keeps none; it makes each again in the backward pass.
 #
 # Now Llama-3-8B:
 
@@ -448,8 +455,8 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
     print(f"Llama-3-8B, {base}: {alive} with out alive, {gone} without")
 
 # %% [markdown]
-# Here the weights outweigh the logits, and 4 bits save after all, but about 3 GiB less with the rest in float32 (3.2 with
-# `out` alive, 2.7 without). So before you blame 4 bits for a peak: keep only the loss (`loss = model(...).loss`), and look
+# Here the weights outweigh the logits, and 4 bits save after all; but about 3 GiB less with the rest in float32 (3.2 with
+# `out` alive, 2.7 without). So before you blame 4 bits for a peak, keep only the loss (`loss = model(...).loss`), and look
 # for what was turned to float32.
 
 # %% [markdown] slide="slide"
@@ -484,8 +491,7 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
 # bytes. Copies side by side with the update cross the same memory, another 4 bytes. We assume that the host's memory,
-# like the card's, reaches three quarters of its rate on paper, and that the update keeps up with it: fused, on all cores.
-# A loop over tensors is slower.
+# like the card's, reaches three quarters of its rate on paper, and that the update, fused and on all cores, keeps up.
 #
 # The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
 # attention's scores are left out. *Side by side* is a bound: it supposes that every layer of the next forward pass finds
@@ -497,7 +503,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="subslide"
 # And there is a price in precision. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
-# value is lost. 300 equal steps of AdamW, with weights and moments in either format:
+# value is lost. 300 equal steps of AdamW, with weights and moments in bfloat16 or float32:
 
 # %%
 torch.manual_seed(0)
@@ -516,56 +522,15 @@ for weights, moments in ((bf16, bf16), (fp32, bf16), (fp32, fp32)):
 print(f"asked for: {300 * 2e-5:.1e}")
 
 # %% [markdown] slide="notes"
-# In bfloat16 70 % of these weights never moved. It is the rounding of the weights: in float32 all move, and moments in
-# bfloat16 hardly matter. But 300 equal steps are few. Below are 3,000 steps of one float32 weight, with one moment or both
-# rounded to bfloat16: under equal gradients, and under gradients ten times as large for the first 300.
-
-# %% slide="skip" folded=true
-def long_run(rounded, first):
-    """The last 300 steps' mean, in learning rates; second moments in steps 300 and 3,000."""
-    weight = nn.Parameter(torch.zeros(1))
-    adam = torch.optim.AdamW([weight], lr=2e-5, weight_decay=0)
-    weights, seconds = [0.0], [0.0]  # after each step
-    for number in range(3000):
-        weight.grad = torch.full_like(weight, first if number < 300 else 1e-3)
-        adam.step()
-        state = adam.state[weight]
-        for moment in rounded:
-            state[moment] = state[moment].to(bf16).to(fp32)
-        weights.append(weight.item())
-        seconds.append(state["exp_avg_sq"].item())
-    return (weights[2700] - weights[3000]) / (300 * 2e-5), seconds[300], seconds[3000]
-
-
-rows = []
-for name, rounded in {
-    "neither": (), "the first": ("exp_avg",), "the second": ("exp_avg_sq",),
-    "both": ("exp_avg", "exp_avg_sq"),
-}.items():  # fmt: skip
-    equal, (shrunk, early, late) = long_run(rounded, 1e-3)[0], long_run(rounded, 1e-2)
-    rows.append((name, f"{equal:.2f}", f"{shrunk:.2f}", f"{early:.1e}", f"{late:.1e}"))
-# Every positive value of bfloat16 but the subnormal ones
-every = torch.arange(128, 32640).to(torch.int16).view(bf16)
-same = ((0.999 * every.float()).to(bf16) == every).sum()
-print(f"0.999 · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
-pd.DataFrame(
-    rows,
-    columns=["moment in bfloat16", "last steps, equal gradients", "last steps, large at first",
-             "v in step 300", "v in step 3,000"],
-).set_index("moment in bfloat16")  # fmt: skip
-
-# %% [markdown] slide="notes"
-# (Steps in units of the learning rate, v the second moment.) The first moment hardly matters, the second does. Its
-# decay is 0.1 % a step, less than half the distance between two bfloat16 values: 0.999 · v rounds back to v, so **in
-# bfloat16 the second moment cannot fall**, and once gradients shrink, steps stay too short. Under equal gradients it also
-# stops rising too early, where what a step adds is less than half that distance, and the steps become twice as long
-# as asked. (Real gradients change sign, so the figures differ. Whether a result suffers we did not measure:
-# torchtune publishes a recipe that trains in bfloat16 without float32 copies.)
+# In bfloat16 70 % of these weights never moved. It is the rounding of the weights: in float32 all move, and in 300 steps
+# moments in bfloat16 hardly matter. In thousands they do: **in bfloat16 the second moment cannot fall** (*Further* shows
+# it). Whether a result suffers we did not measure; torchtune publishes a recipe that trains in bfloat16 without float32
+# copies.
 #
-# So *both at once*, with its state in 16 bits, fits the card, and loses small updates. A remedy that takes no memory of the
-# card: the host keeps weights *and moments* in float32, updates those, and sends the weights back rounded, as ZeRO-Offload
-# does (Ren and others, 2021). It then keeps 12 bytes a weight in place of 6 and moves 28 in place of 14, so that the
-# update takes twice as long. Stochastic rounding of all three is another.
+# So *both at once*, with its state in 16 bits, fits the card and loses small updates. One remedy takes no memory of the
+# card: the host keeps weights *and moments* in float32, updates those, and sends the weights back rounded. ZeRO-Offload
+# does so (Ren and others, 2021). The host then keeps 12 bytes a weight in place of 6, and moves 28 in place of 14: its
+# update takes twice as long. Another remedy is stochastic rounding of all three.
 
 # %% folded=true
 takes = ", ".join(f"{name} updates for {28 * n / rate:.1f} s" for name, rate in hosts.items())
@@ -660,10 +625,9 @@ plane(
 )  # fmt: skip
 
 # %% [markdown] slide="notes"
-# One sequence stops at 8,192 tokens, the length that the model was trained for. Many fill the card. Without
-# shared heads a fifth of the tokens fit: a cache is four times as large, and the weights that make keys and values are
-# too. Not counted are the maps of a prompt that is read; a server reads a long prompt in pieces
-# to keep them small.
+# The dashed line is the length that the model was trained for. Without shared heads a fifth of the tokens fit: a cache
+# is four times as large, and so are the weights that make keys and values. The maps of a prompt are not counted; a
+# server keeps them small by reading a long prompt in pieces (*chunked prefill*).
 #
 # Two other ways to more sequences: *quantise* the cache, to 8 or 4 bits a value; or hand it out in *pages*, so that a
 # sequence takes room for what it has written, not for what it might write (vLLM, 16 tokens a page; Kwon and others, 2023).
@@ -685,7 +649,7 @@ for way, size in ways.items():
 # %% [markdown] slide="slide"
 # ## How fast does it write?
 #
-# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. To write a token takes two
+# For the RTX 4090 NVIDIA publishes 165 TFLOP/s in 16 bits, with float32 sums, and 1,008 GB/s. Writing a token takes two
 # operations for each of 7.5 billion weights.
 
 # %% [markdown] slide="notes"
@@ -749,72 +713,77 @@ print(f"Q4_K_M: expected {card.reached_bytes_per_s() / read:.0f} tokens/s,", end
 print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% [markdown] slide="notes"
-# Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The roof is what is published,
-# and the last three points are modelled. The first is measured, and lies where reading puts it: at four fifths of the
-# published bandwidth, with hardly any arithmetic.
+# Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The roof is what is
+# published; the last three points are modelled, at the rates that we expect. The first is measured, and lies where
+# reading puts it: at four fifths of the published bandwidth, with hardly any arithmetic.
 #
-# A stronger sign is what fewer bytes for the same products do: with weights of 4 to 6 bits (llama.cpp's Q4_K_M, 4.58
-# GiB) it writes more than twice as fast, though not as fast as the bytes allow. Unpacking may take the time, or a fixed
-# cost a token, such as launches; two rates cannot tell which.
+# A stronger sign: let it do the same products and read fewer bytes. With weights of 4 to 6 bits (llama.cpp's Q4_K_M,
+# 4.58 GiB) it writes more than twice as fast, though not as fast as the bytes allow. Unpacking may take the time, or a
+# fixed cost a token, such as launches; two rates cannot tell which.
 
 # %% [markdown] slide="slide"
-# What batching buys: sequences served at once share the reading of the weights. They do not share caches: each reads
-# its own.
+# What batching buys: sequences served at once share the reading of the weights. They share no caches: each reads its
+# own.
 
 # %% folded=true
-many = [2**i for i in range(10)]
-contexts = {2048: COLOURS[0], 8192: COLOURS[1]}
-
-
 def rate(context, sequences, bits=16):
     found = serving.decode(shape, context, sequences, weight_bits=bits)
     return found.tokens_per_second(card)
 
 
+def line(name, context, most, colour, bits=16):
+    """To as many sequences as fit the card."""
+    many = [*(2**i for i in range(10) if 2**i < most), most]
+    rates = [rate(context, sequences, bits) for sequences in many]
+    return Curve(f"{name}: {most} fit", many, rates, colour, dashed=bits != 16)
+
+
 # What is read in 4 bits: all but the embedding, which is in 16
 four = 8 * (quarter * n - 2 * head) / serving.matrix_values(shape)
-fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
+fits_at = {c: serving.largest_context(shape, card, 1) // c for c in (2048, 8192)}
 few = fits_at[2048]
 more = int((room_for_tensors(card) - quarter * n) // serving.cache_bytes(shape, 2048))
 plane(
-    Axis("sequences at once", log=True),
+    Axis("sequences at once, until the card is full", log=True, high=100),
     Axis("tokens a second, all together", log=True),
-    [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
-       for c in contexts],
-     Curve("2,048, 4-bit weights", many, [rate(2048, b, four) for b in many], COLOURS[2],
-           dashed=True)],
-    [*[Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
-     Spot(f"{more} fit, 4 bits", more, rate(2048, more, four), COLOURS[2])],
-    f"Modelled: {few} sequences of 2,048 write {rate(2048, few) / rate(2048, 1):.0f} times "
-    f"as much as one",
+    [line("2,048, 4-bit weights", 2048, more, COLOURS[2], four),
+     line("2,048 tokens", 2048, few, COLOURS[0]),
+     line("8,192 tokens", 8192, fits_at[8192], COLOURS[1])],
+    title=f"Modelled: {few} sequences of 2,048 write "
+    f"{rate(2048, few) / rate(2048, 1):.0f} times as much as one",
 )  # fmt: skip
 
 # %% slide="skip" folded=true
-at_dots = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
-at_dots.append(serving.decode(shape, 2048, more, weight_bits=four))
+at_ends = [serving.decode(shape, context, sequences) for context, sequences in fits_at.items()]
+at_ends.append(serving.decode(shape, 2048, more, weight_bits=four))
 short = serving.decode(shape, 512, 4 * more, weight_bits=four)
 reached = card.reached_flops_per_s("float16")
-*busy, most = (100 * p.flops / reached / p.seconds(card) for p in (*at_dots, short))
+*busy, most = (100 * p.flops / reached / p.seconds(card) for p in (*at_ends, short))
 weights = format_bytes(2 * serving.matrix_values(shape))
 print(f"2,048 tokens: one user gets {rate(2048, 1):.0f} tokens/s,", end=" ")
 print(f"each of {few} gets {rate(2048, few) / few:.0f}")
 print(f"16 bits: {weights} of weights read, {format_bytes(room)} left for caches")
 read = format_bytes(quarter * n - 2 * head)
 print(f"4 bits: {read} read, {format_bytes(room_for_tensors(card) - quarter * n)} left")
-print(f"arithmetic at the dots: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
+print(f"arithmetic at the ends: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
 print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 
 # %% [markdown] slide="notes"
 # Each user pays for the others: alone, one gets 49 tokens a second; of 32 users each gets 32 (the same number by chance).
+# A server keeps the batch full: a new sequence enters as soon as one has ended (*continuous batching*).
 #
-# Where all caches together are as large as the weights that are read, the rate is half of what bandwidth allows at most:
-# beyond, more users can at most double it. With 16-bit weights, 14 GiB, and 8 GiB left for caches, this card never gets
-# there. With 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), provided that the multiplying kernel unpacks
-# them for free. llama.cpp, above, reached four fifths of that. A program that first writes a 16-bit copy of each weight, as
-# bitsandbytes does for a batch, moves more bytes than with 16-bit weights; there 4 bits buy room and no speed.
+# Once the caches together are as large as the weights, half of the reading is caches, and more users can at most double
+# the rate. With 16-bit weights this card never gets there: 14 GiB of them are read, and 8 GiB are left for caches. With
+# 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), if the multiplying kernel unpacks them for free.
+# llama.cpp, above, reached four fifths of that. bitsandbytes, for a batch, first writes a 16-bit copy of each weight, and
+# so moves more bytes than with 16-bit weights: there 4 bits buy room and no speed.
 #
-# At each dot, memory limits the number of sequences, and bandwidth limits how fast they are served. Many short ones, 280
-# of 512 tokens beside 4-bit weights, wait for arithmetic.
+# Where a line ends, memory limits the number of sequences, and bandwidth their speed. Many short ones, 280 of 512 tokens beside
+# 4-bit weights, wait for arithmetic.
+#
+# One user, too, can have several tokens a reading. In *speculative decoding* (Leviathan and others, 2023) a small model
+# proposes a few tokens, and the large one checks them all in one pass, as if they were a prompt. That takes arithmetic,
+# of which one user leaves nearly all unused.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -825,16 +794,17 @@ judge([90, 91])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA removes gradients and moments, few maps.
+# 1. Full fine-tuning keeps 8 to 18 bytes a weight. LoRA removes gradients and moments, but few maps.
 # 2. All 8 billion weights train on 24 GiB, if layers are recomputed, gradients leave at once and the host holds moments.
-# 3. In 16 bits eight sequences of 8,192 tokens fit. Decoding reads the weights for one token each.
+# 3. Eight users fit, with 8,192 tokens each. Decoding reads all weights, for one token a user.
 
 # %% [markdown] slide="notes"
-# (Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens. Served: maps of the prompts are not
-# counted.) The price of training all weights is the link, an update on the host and 45 GiB of its memory. Without float32
-# weights and moments there, 90 GiB, or rounding at random, updates smaller than half a step of bfloat16 are lost, and the
-# second moment cannot fall. When decoding few sequences, bandwidth is the bound; batching shares the reading, and
-# memory bounds the batch.
+# (Full fine-tuning: with AdamW. Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens.
+# Eight users: in 16 bits, maps of their prompts not counted.)
+#
+# Training all weights costs copies over the link, an update on the host, and 45 GiB of its memory. With weights and
+# moments in 16 bits, rounded to nearest, small updates are lost; float32 on the host, 90 GiB, keeps them. While few users
+# are served, bandwidth is the bound. Batching shares the reading, and memory bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.
@@ -859,6 +829,35 @@ more = default.peak_bytes - steps["full"].peak_bytes
 print(f"without fused=True: {format_bytes(more)} more, in the {default.peak_phase}")
 
 # %% [markdown] slide="skip"
+# **Moments in bfloat16.** 3,000 steps of one float32 weight, with either moment rounded to bfloat16. The first 300
+# gradients are ten times as large as the others:
+
+# %% slide="skip" folded=true
+moments = {"neither": "", "the first": "exp_avg", "the second": "exp_avg_sq"}
+for name, rounded in moments.items():
+    weight = nn.Parameter(torch.zeros(1))
+    adam = torch.optim.AdamW([weight], lr=2e-5, weight_decay=0)
+    after = []  # each step: the weight, the second moment
+    for number in range(3000):
+        weight.grad = torch.full_like(weight, 1e-2 if number < 300 else 1e-3)
+        adam.step()
+        state = adam.state[weight]
+        if rounded:
+            state[rounded] = state[rounded].to(bf16).to(fp32)
+        after.append((weight.item(), state["exp_avg_sq"].item()))
+    last = (after[2699][0] - after[2999][0]) / 300
+    print(f"{name} in bfloat16: second moment {after[299][1]:.1e}, at the end", end=" ")
+    print(f"{after[2999][1]:.1e}; last steps {last:.1e}")
+# Every positive value of bfloat16 but the subnormal ones
+every = torch.arange(128, 32640).to(torch.int16).view(bf16)
+same = ((0.999 * every.float()).to(bf16) == every).sum()
+print(f"0.999 · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
+
+# %% [markdown] slide="skip"
+# The first moment hardly matters. The second, v, is multiplied by 0.999 in each step. That takes away 0.1 %, less than half
+# the distance between two bfloat16 values, so 0.999 · v rounds back to v. Once the gradients have shrunk, v is still
+# large, and the steps are a third as long as they should be. (Real gradients change sign, so the figures differ.)
+#
 # **4 bits on a T4.** All five models, each with its longest sequence, traced with `out` alive and, in 4 bits, the rest
 # in float32:
 

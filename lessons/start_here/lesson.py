@@ -9,16 +9,17 @@
 # %% [markdown] slide="slide"
 # # 00 · Start here
 #
-# **The question:** a training that ran yesterday ends today with *CUDA out of memory*. What filled the card?
+# **The question:** yesterday your training ran. Today it ends with *CUDA out of memory*. The network takes 27 MiB, the
+# images 147 MiB. What filled the card?
 
 # %% [markdown] slide="notes"
-# You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
+# To find out you do once what every lesson does: a guess, a picture, a pencil, a slider, a check.
 #
-# About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
-# lesson.
+# About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other lesson.
 #
-# To run a cell, click into it and press Shift+Enter. The *kernel*, a Python process behind the notebook, then runs it. Run
-# the first one now; it only loads what the page needs.
+# To run a cell, click into it and press Shift+Enter. The *kernel*, a Python process behind the notebook, then runs it. Begin
+# with the next two. The first loads what the page needs. The second checks your set-up; if anything is missing, it says
+# which command mends that.
 
 # %% slide="skip" folded=true
 from collections import OrderedDict
@@ -38,9 +39,6 @@ from course_utils.units import GIB, KIB, MIB, format_bytes
 from lessons.memory.explorer import memory_explorer
 from lessons.start_here.checks import check
 
-# %% [markdown] slide="skip"
-# The next cell checks your set-up. Anything missing is listed first, with the command that fixes it.
-
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 doctor.show()
 
@@ -50,11 +48,11 @@ doctor.show()
 # GoogLeNet has 7.0 million parameters, 26.7 MiB. A batch of 256 images of 224 × 224 pixels takes 147 MiB.
 
 # %% [markdown] slide="notes"
-# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step. The optimizer is SGD with
+# Yesterday, with 128 images in a batch, it trained. Today, with 256, it fails in its first step. The optimizer is SGD with
 # *momentum*, which keeps one number for each parameter: a running sum of its gradients.
 #
-# Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
-# remember teaches more than a right answer that you read. Type it, and click *Predict*.
+# Every lesson asks you for a number before it shows one. Type what you honestly think, and click *Predict*. Being
+# surprised is the point.
 
 # %%
 guess = predict(
@@ -118,12 +116,12 @@ skyline(today, limit_bytes=8 * GIB)
 # %% [markdown] slide="notes"
 # This figure is a *skyline*. Read it from left to right, from the first *operator* of the step to the last. An operator is
 # one call into PyTorch's library, such as a convolution or an addition; the line above the figure calls it an *event*.
-# Every event has the same width, however long it takes. The height is the memory that tensors take; `nvidia-smi` shows
-# more, and lesson 03 says why. The dot is the *peak*, the worst moment, and a card must hold that.
+# Each is drawn equally wide, however long it takes. The height is the memory that tensors take (`nvidia-smi` shows
+# more; lesson 03 says why). The dot is the *peak*, the worst moment. The card must hold that.
 #
 # The driver keeps part of the card for itself: the *context*, which we take to be 0.5 GiB. So the dashed line is at 7.5
-# GiB. The ring is where this step crosses it. Around there, in the forward phase, it ends with *out of memory*; the
-# backward phase never happens. The figure draws it all the same, to show how much is missing.
+# GiB, and the ring is where the step crosses it. Around there, in the forward phase, it ends with *out of memory*. The
+# backward phase never happens; the figure draws it all the same, to show how much is missing.
 
 # %% slide="skip" folded=true
 full = int((today.total > 8 * GIB).argmax())
@@ -197,11 +195,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The card is full of maps that training has to *keep* until the backward phase has used them. Without training, two large
-# maps meet at the worst moment: the first convolution's and its ReLU's, 784 MiB each. Add the images, the parameters and
-# a little scratch memory, and you have the peak.
+# So this filled the card: maps that training *keeps* until the backward phase has used them. Half the images make half
+# the maps, and so it ran yesterday. Lessons 04 to 10 are about keeping less.
 #
-# With half the batch, training needs about half of its 8.57 GiB, and so it ran yesterday.
+# Without training, two large maps meet at the worst moment: the first convolution's and its ReLU's, 784 MiB each. Add the
+# images, the parameters and a little scratch memory, and you have the peak.
 
 # %% [markdown] slide="skip"
 # <details><summary>Is this torchvision's GoogLeNet?</summary>
@@ -213,10 +211,10 @@ side_by_side(
 # </details>
 
 # %% [markdown] slide="slide"
-# ## One layer with a pencil
+# ## Two layers with a pencil
 #
-# A convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it, on 32 images of 64 × 64. The images take 1.5
-# MiB, the parameters 1.75 KiB.
+# Is the trace right? We try it on a convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it. The 32
+# images of 64 × 64 take 1.5 MiB, the parameters 1.75 KiB.
 
 # %% [markdown] slide="notes"
 # A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608
@@ -389,19 +387,19 @@ reveal(
 # Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
 
 # %% [markdown] slide="notes"
-# This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and up to which batch it
-# fits. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*.
+# This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and what the largest
+# batch is. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*.
 #
-# Run the cell first. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card
-# of 4 GiB, and guess its largest batch before you read the sentence. Then try another network.
+# Run the cell. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card of 4
+# GiB, and guess its largest batch before you read the sentence. Then try another network.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# For a batch between the two in the last sentence a step is *tight*: it may run or fail. Here its peak is a little below
-# the dashed line or a little above it. The context may be smaller than 0.5 GiB, and the blocks may fall badly; lesson 03
-# says more. In numbers, and for the card of 4 GiB too:
+# The last sentence names two batches. Between them a step is *tight*: its peak is so close to the dashed line that it may
+# run or fail. The context may be smaller than 0.5 GiB, and the blocks may fall badly; lesson 03 says more. In numbers, and
+# for the card of 4 GiB too:
 
 # %% slide="skip" folded=true
 for card in (8, 4):
@@ -452,7 +450,8 @@ check("output_bytes")
 # %% [markdown] slide="slide"
 # ## Where to go
 #
-# Out of memory today? Lesson 03, then 04 to 10. Buying hardware? 01 and 02. Language models? 03, then 13 and 14.
+# Out of memory today? Lesson 03, which ends with a model of your own, then 04 to 10. Buying hardware? 01 and 02. Language
+# models? 03, then 13 and 14.
 
 # %% [markdown] slide="skip"
 # | | lesson | its question |
@@ -469,7 +468,7 @@ check("output_bytes")
 # | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
 # | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallelism? |
 # | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
-# | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | why does a longer sequence cost more than a larger batch? |
+# | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | must one long text cost more than many short ones? |
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
 

@@ -19,5 +19,5 @@ def _larger_stride() -> Finding:
     return Finding(
         verdict,
         f"VGG-16, conv1_1, batch 128, {'; '.join(found)}",
-        "By s², from that layer on. What lies before it stays, parameters stay, and it is another model.",
+        "By the square of the stride, from that layer on. What comes before it stays, and it is another model.",
     )

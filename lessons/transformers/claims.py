@@ -30,7 +30,7 @@ def _largest_of_three() -> Finding:
     return Finding(
         RIGHT if abs(largest / step.peak_bytes - 1) < NEAR else WRONG,
         f"Qwen2.5-1.5B in float32, 2 × 256 tokens: {largest / GIB:.2f} GiB by that formula, "
-        f"{step.peak_bytes / GIB:.2f} traced, at {step.peak_layer}; with gradients and temporaries both added, "
+        f"{step.peak_bytes / GIB:.2f} traced, at the {step.peak_layer}; with gradients and temporaries both added, "
         f"as that page writes at first, {both / GIB:.2f}",
         "Adam's temporaries are made while the gradients are still there: those two add up.",
     )
@@ -56,7 +56,7 @@ def _checkpointing_keeps_34() -> Finding:
     return Finding(
         by_cases(abs(kept / 34 - 1) < NEAR for kept in (selective, full)),
         f"GPT-2, traced: selective checkpointing keeps {selective:.1f} sbh a layer, full checkpointing {full:.1f}",
-        "What the option of that name does in most libraries is full checkpointing: a layer's input and nothing else.",
+        "In the library transformers that option is full checkpointing: a layer keeps its input and nothing else.",
         rule=f"partly right if one way is within {NEAR:.0%} of 34 and the other is not",
     )
 

@@ -106,7 +106,7 @@ def sentences(
     size = found.parts[largest]
     share = percent(size, ledger.peak_bytes)
     culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
-    room = "No text of this length leaves room for tensors and the least context that was seen."
+    room = "No text of this length leaves room for tensors and the least context."
     if most:
         texts = f"{most:,} text{'s' if most > 1 else ''} of this length"
         room = f"More than {texts} cannot fit; near that number, context and allocator decide."

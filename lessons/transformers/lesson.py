@@ -9,8 +9,8 @@
 # %% [markdown] slide="slide"
 # # 13 · Transformers: the same step, other maps
 #
-# **The question:** eight texts of 1,024 tokens, or one text of 8,192. Why does the long one cost more, and does it have
-# to? And what fills the card when it does not?
+# **The question:** eight texts of 1,024 tokens fit on a card of 24 GiB. One text of 8,192, as many tokens, does not.
+# Does it have to be so? And once it fits, what fills the card?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -54,28 +54,27 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # %% [markdown] slide="slide"
 # ## Eight texts, or one
 #
-# GPT-2, the small one of 2019: twelve layers, 124 million parameters. Weights and maps are *bfloat16*, two bytes a value;
-# the optimizer is AdamW. A batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
+# GPT-2, the small one of 2019, has twelve layers and 124 million parameters. Weights and maps are *bfloat16*, two bytes
+# a value; the optimizer is AdamW. A batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
 
 # %% [markdown] slide="notes"
-# A token is a piece of a word, a number below 50,257. Attention is written out, product by product, as it was in 2019;
-# libraries call that *eager*. Dropout is 0.1. For the long text GPT-2 gets more positions than it was published with.
+# A token is a word or a piece of one, stored as a number below 50,257. Attention is written out, product by product, as
+# it was in 2019; the library `transformers` calls that *eager*. Dropout is 0.1. For the long text GPT-2 gets more positions
+# than it was published with.
 #
-# Parameters, gradients and AdamW's two moments are 950 MiB together. (Lesson 08 warned: in bfloat16 alone most small
-# updates are lost. Here only the bytes of the step matter; a float32 copy of the weights would add 4 bytes a parameter,
-# and would change no map.)
+# Parameters, gradients and AdamW's two moments take 950 MiB, whatever the batch. (In bfloat16 alone most small updates are
+# lost, as lesson 08 showed. We count bytes here: a float32 copy of the weights would add 4 a parameter, and change no map.)
 
 # %% [markdown] slide="slide"
 # ## A map of tokens
 #
-# Each token is a row of *h* numbers, as each pixel of a feature map is a row of channels. A batch of *b* texts with *s*
-# tokens is a *hidden state* of b × s × h values.
+# Each token is a row of *h* numbers (768 in GPT-2), as each pixel of a feature map is a row of channels. A batch of *b*
+# texts with *s* tokens is a *hidden state* of b × s × h values.
 
 # %% [markdown] slide="notes"
-# The hidden state is a feature map (an *activation*) with tokens for pixels and h for channels. A linear layer multiplies
-# each token's row by one matrix: it is a 1 × 1 convolution, in which no token sees another.
+# A linear layer multiplies each token's row by one matrix. That is a 1 × 1 convolution: no token sees another.
 #
-# In a convolutional network the 3 × 3 kernels let pixels see their neighbours, with weights that are the same in every
+# In a convolutional network 3 × 3 kernels let pixels see their neighbours, with weights that are the same in every
 # image and at every place. In a text, which other word matters depends on the words.
 
 # %% [markdown] slide="slide"
@@ -100,15 +99,15 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # "runs" and "it" look for an animal and find the dog. "barks" looks for an action: half of its average comes from
-# "runs", half from itself. With the query `[1.0, 0.0]` the same word takes nearly all from the dog. What a convolution
-# has as *parameters* is here a *map*, s × s for each text, computed again in every step. As no word sees what comes
-# after it, this attention is called *causal*.
+# "runs", half from itself. As no word sees what comes after it, this attention is called *causal*.
+#
+# The weights of a convolution are *parameters*. These are a *map*: s × s for each text, made anew in every step.
 
 # %% [markdown] slide="notes"
-# From the toy to GPT-2 there are three changes. Scores are divided by √d, d numbers being the width of a key. Queries, keys
-# and values are three products of the hidden state with trained matrices. And a layer does all this several times side by
-# side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12 heads, each 64 wide. So a layer has
-# a · s² · b scores, in short as²b. All its other maps have one row for each token.
+# GPT-2 differs from the toy in three ways. Scores are divided by √d, where d is the width of a key. Queries, keys and
+# values are products of the hidden state with three trained matrices. And a layer does all this several times side by
+# side, in *a* *heads*: GPT-2 has 12, each 64 wide. So a layer has a · s² · b scores, in short as²b. All its other maps
+# have one row for each token.
 
 # %% slide="subslide"
 guess_long = predict(
@@ -121,7 +120,7 @@ guess_long
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
 #
-# A layer has two halves: attention, and a small network for each token.
+# A layer has two halves: attention, and a small network that sees each token alone.
 
 # %% [markdown] slide="notes"
 # Attention has a product before it (qkv) and one after it (project). The small network goes up to 4h values, through a
@@ -133,7 +132,7 @@ guess_long
 # ```
 #
 # Which maps does each line leave for the backward pass? Follow lesson 03: a product needs its inputs, softmax its output,
-# dropout its mask, one byte a value.
+# dropout its mask, one byte a value. All else has two bytes a value, so 2 sbh is one hidden state.
 
 # %% folded=true
 s, b = 1024, 8
@@ -146,11 +145,11 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 # Together **34 sbh + 5 as²b** bytes. The traced column has another 8 bytes for each token and norm: a mean and a 1/σ.
 
 # %% [markdown] slide="notes"
-# A value has two bytes, so 2 sbh is one hidden state. The scores before softmax are not kept. *Dropout* sets a tenth of
-# its values to zero, and its mask remembers which: a byte. Both norms leave their output y. The dropout of w leaves its
-# mask and its output, for the product w @ v. The fifth line leaves three things: w @ v, a mask, and the new x for the
-# norm; the last line a mask and its x. The formula is that of Korthikanti and others, *Reducing activation recomputation
-# in large transformer models* (2022).
+# Both norms leave their output y, for the product that follows. The scores before softmax are not kept. *Dropout* sets a
+# tenth of its values to zero, and its mask remembers which; the dropout of w also leaves its output, for the product w @ v.
+# The fifth line leaves three things: w @ v, a mask, and the new x for the norm. The last line leaves a mask and its x.
+#
+# The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
 
 # %% slide="subslide" folded=true
 long = language_step("GPT-2", 8192, eager).at(1)
@@ -171,7 +170,7 @@ reveal(
 )
 
 # %% [markdown]
-# For one long text 34 sbh is the same, and 5 as²b is eight times as much.
+# For one long text 34 sbh is the same and 5 as²b is eight times as much: 204 + 480 MiB a layer become 204 + 3,840.
 
 # %% slide="skip" tags=["change"]
 # Change s or b and run again. At which length are the scores as much as all the rest?
@@ -191,14 +190,13 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # </details>
 
 # %% [markdown] slide="notes"
-# PyTorch keeps what its *operators* need, so the formula is that of one implementation, not of the architecture. Most
-# models of today train without dropout: then a layer of GPT-2 keeps 32 sbh + 2 as²b, and one of
-# Llama-3.2-1B 53 sbh and its scores; other Llamas differ, as their widths do (see *Further*).
+# PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh and its scores (see *Further*).
 
 # %% [markdown] slide="slide"
-# ## Does it have to?
+# ## Does it have to be so?
 #
-# `scaled_dot_product_attention` picks a *fused* kernel where it can, such as *flash attention*. That works tile by tile
+# `scaled_dot_product_attention` picks a *fused* kernel where it can, such as *flash attention*. It works tile by tile
 # and writes no scores to memory. Its backward pass computes the tiles again.
 
 # %% [markdown] slide="notes"
@@ -237,7 +235,7 @@ plane(
 # With fused attention the difference is gone: in *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
-# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
+# And in time? The kernel still computes the scores. The same steps on an H100, predicted:
 
 # %% folded=true
 rows = {}
@@ -245,38 +243,41 @@ for name, ways in same_tokens.items():
     for n, ledger in zip(lengths[1::3], ways[1::3], strict=True):
         time = predict_step(ledger, "H100 SXM", "bfloat16")
         rows[f"{name}, {8192 // n} × {n:,}"] = {
+            "peak of tensors": format_bytes(ledger.peak_bytes),
             "10¹² operations": f"{time.flops.sum() / 1e12:.1f}",
             "predicted step": f"{1000 * time.total_seconds:.0f} ms",
         }
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Here all pairs are counted. A causal kernel skips about half of them, so for it the fused rows are too high.
+# These are times of our model, not of a clock. All pairs are counted; a causal kernel skips about half of them, so for
+# it the fused rows are too high.
 
 # %% [markdown]
-# So, with fused attention, a long text need not cost more memory. It does cost more arithmetic and, by this prediction, more
-# time.
+# It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
+# arithmetic and, by this prediction, more time.
 
 # %% [markdown] slide="notes"
 # The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
-# the length of a text, fused or not.
+# the length of a text, fused or not. (The 0.03 GiB between the fused peaks are 7,168 more positions, each a row of h, in
+# weights and two moments.)
 
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
 #
-# The second question: the scores are gone. What is the peak now? One more product gives every token a *logit* for each of
-# 50,257 words.
+# The second question: what is the peak now? One more product gives each token a *logit* for each of 50,257 entries of
+# the *vocabulary*.
 
 # %% [markdown] slide="notes"
-# A logit is a number for a word that may come next. There are 8 × 1,024 × 50,257. The product makes them in bfloat16.
-# The loss, a cross entropy, is computed in float32. The loop is the ordinary one:
+# A logit is a number for a token that may come next: the larger, the likelier. There are 8 × 1,024 × 50,257. The product
+# makes them in bfloat16; the loss, a cross entropy, is computed in float32. The loop is the ordinary one:
 #
 # ```python
 # out = model(ids, labels)
 # out.loss.backward()
 # ```
 #
-# `out` holds the loss and the logits. A hint: the loss is two operators, log-softmax and the pick of the right word, and
+# `out` holds the loss and the logits. A hint: the loss is two operators, log-softmax and the pick of the right token, and
 # each has a backward pass.
 
 # %%
@@ -338,22 +339,25 @@ print(f"= {sum(held.values()) / GIB:.2f} GiB, of {step.peak_bytes / GIB:.2f}")
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. The vocabulary is 65
-# times as wide as the hidden state, so 14 bytes a logit are 916 sbh, more than twice what twelve layers keep, 408 sbh. The
-# green left at the end of the step is `out`: the logits, held by a name that nobody reads. *Other*, in the update, is what
-# AdamW makes for a moment.
+# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Still the tower
+# is more than twice what all twelve layers keep: the vocabulary is 65 times as wide as the hidden state.
+#
+# The green left at the end of the step is `out`: the logits, held by a name that nobody reads any more. *Other*, in the
+# update, is AdamW's temporaries.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
 #
-# Megatron-LM, NVIDIA's own training code, needs six bytes a logit: the peaks that NVIDIA publishes are within 4 % of
-# that.
+# Must it be fourteen? With six bytes a logit, our formula comes within 4 % of the peaks that NVIDIA publishes for its own
+# training code, Megatron-LM.
 
 # %% [markdown] slide="notes"
-# (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
+# (The table is under *Further*.) How does Megatron-LM manage with six? Its loss makes one float32 copy of the logits, then
 # subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward
 # pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. If the loop kept `out`, the 16-bit
-# logits would stay too: eight bytes. The folded cells do that in a few lines, and test it.
+# logits would stay too: eight bytes.
+#
+# The folded cells write such a loss in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -396,7 +400,7 @@ except RuntimeError as error:
     print("a second backward pass:", str(error).split(":")[0])
 
 # %% [markdown] slide="slide"
-# The whole step of GPT-2, with the loss written in four ways:
+# The whole step of GPT-2, the loss written in four ways:
 
 
 # %% slide="subslide" tags=["change"]
@@ -429,7 +433,7 @@ side_by_side(peaks, "GiB", title=title)
 #   even with `retain_graph=True`, and some time.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
 #   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass. Its
-#   price is time too; we come to both.
+#   price is time too. What both cost comes below.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -520,13 +524,16 @@ plane(
         Spot(name, ms[name], size, INK if beaten(name) else COLOURS[2], hollow=beaten(name))
         for name, size in peaks.items()
     ],
-    title=f"{peaks[first]:.2f} to {peaks[last]:.2f} GiB: fused attention saves time, "
-    "the rest spends some",
+    title=f"From {peaks[first]:.2f} GiB and {ms[first]:.0f} ms to {peaks[last]:.2f} GiB "
+    f"and {ms[last]:.0f} ms",
 )
 
 # %% [markdown] slide="notes"
-# Full points are those that no other beats. Selective checkpointing and fused attention peak at the same height, at the loss:
-# both drop the scores and compute them again. Yet the fused step is less than half as long. Why?
+# The lowest point needs less than a tenth of the memory of "written out", and less time: fused attention saves more time
+# than all the rest spends. (Full points are those that no other beats.)
+#
+# Selective checkpointing and fused attention peak at nearly the same height, at the loss: both drop the scores and compute
+# them again. Yet the fused step is less than half as long. Why?
 
 # %% folded=true
 endless = replace(h100, bandwidth_gb_s=1e6 * h100.bandwidth_gb_s)
@@ -536,8 +543,9 @@ for name in ("written out, selective", "fused"):
     print(f"with endless bandwidth {1000 * no_traffic.total_seconds:.0f} ms")
 
 # %% [markdown] slide="notes"
-# In our time model most of the difference is traffic, and the scores are what the two do not share. Dao and others,
-# *FlashAttention* (2022), measured the same: more operations, fewer bytes, less time.
+# With endless bandwidth most of the difference is gone. So in our time model it is traffic: the selective step writes
+# its scores to memory and reads them back. Dao and others, *FlashAttention* (2022), measured the like on attention alone:
+# more operations, fewer bytes, less time.
 #
 # And what do full checkpointing and the loss in pieces cost? Lesson 10 said a third.
 
@@ -557,7 +565,7 @@ pairs = {
     "layers again, GPT-2 XL": xl,
     "then the loss in place": (ms["fused, full"], ms["fused, full, in place"]),
     "or the loss in 16 pieces": (ms["fused, full"], ms[last]),
-    "layers again, 16 pieces": (ms["fused"], ms[last]),
+    "both, layers and 16 pieces": (ms["fused"], ms[last]),
 }
 rows = {
     name: (f"{before:.1f} ms", f"{after:.1f} ms", f"+{100 * (after / before - 1):.0f} %")
@@ -567,27 +575,26 @@ outside = ms["fused"] - 12 * layer[0]
 print(
     f"outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms of GPT-2's fused step"
 )
-saved = [peaks["fused, full"] - peaks[way] for way in ("fused, full, in place", last)]
-print("the loss in place saves {:.1f} GiB, 16 pieces {:.1f} GiB".format(*saved))
 pd.DataFrame(rows, ["before", "after", "more"]).T
 
 # %% [markdown] slide="notes"
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# At 8 × 1,024 the tower is the peak of full checkpointing, written out or fused. That is why changing the loss saves so much
-# here. It has a price too. In place, one small operator after another reads and writes the copy; in pieces, each piece's
-# product runs twice.
+# The loss has its price too. In place, one small operator after another reads and writes the copy. In pieces, each piece's
+# product runs twice. (PyTorch 2.13 has a loss in pieces that avoids this: see *Further*.)
+#
+# The last row is the whole price: nearly half as long again, for a seventh of the memory.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn the same?
 #
-# A small GPT of two layers without dropout begins to learn the Python file that defines it, a byte a token, twice:
-# written out, and fused with layers and loss computed again.
+# A small GPT of two layers begins to learn the Python file that defines it, a byte a token. It does so twice: written out,
+# and fused with layers and loss computed again.
 
 # %% [markdown] slide="notes"
-# Without dropout, none of this changes what is computed, but for rounding. With dropout, eager and fused draw different
-# masks.
+# There is no dropout here: eager and fused would draw different masks. Without it the two compute the same, but for
+# rounding.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -640,8 +647,8 @@ for name, way in {
 # One question: **what breaks the budget, and what is the cheapest way out?**
 
 # %% [markdown] slide="notes"
-# Before each move say which of scores, logits and other maps it touches. The explorer trains without dropout, as most
-# models of today do: a score then keeps two bytes and not five, and GPT-2 needs less than on the page above.
+# Before each move say which of scores, logits and other maps it touches. The explorer trains without dropout, as
+# Llama and its relatives do: a score then keeps two bytes and not five, and GPT-2 needs less than on the page above.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()
@@ -677,13 +684,13 @@ judge([84, 85, 86, 87, 88])
 # F.scaled_dot_product_attention(q, k, v, is_causal=True)  # fused where the device can
 # model.gradient_checkpointing_enable()                    # transformers: whole layers again
 # chunks = nn.LinearCrossEntropyOptions()                  # the loss in pieces, since PyTorch 2.13
-# loss = F.linear_cross_entropy(hidden, head.weight, labels, options=chunks)
+# loss = F.linear_cross_entropy(rows, head.weight, labels, options=chunks)  # a row and a label for each token
 # with torch.autograd.graph.save_on_cpu(pin_memory=True):  # what is kept travels to the host
 #     loss = model(ids, labels).loss
 # ```
 #
-# `linear_cross_entropy` makes the logits of one chunk at a time and its gradients in the forward pass, so that nothing
-# is computed again. `LigerFusedLinearCrossEntropyLoss` of liger_kernel does the same on older releases.
+# `linear_cross_entropy` makes the logits of one chunk at a time, and the gradients with them in the forward pass, so that
+# nothing is computed again. `LigerFusedLinearCrossEntropyLoss` of liger_kernel does the same on older releases.
 #
 # **Other ways to write a layer.** What one layer keeps, without scores, in units of sbh bytes:
 
@@ -805,9 +812,10 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes. With fused attention a long text costs time, not memory.
-# 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB. By our prediction, only fused attention saves time.
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. With fused attention a long text costs time,
+#    not memory.
+# 2. Then the logits fill it: let `out` go, work in place or in pieces.
+# 3. All together: from 14.13 to 1.25 GiB and, by our prediction, in less time.
 
 # %% [markdown] slide="notes"
 # Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a

@@ -72,8 +72,8 @@ def _twenty_to_fifty() -> Finding:
     return Finding(
         RIGHT if typical and large else PARTLY if typical or large or ratios[-1] >= 50 else WRONG,
         f"large convolutional networks, against two 8-core Xeons, published: {min(then):.0f} to {max(then):.0f} times "
-        f"with a card sold by {DETTMERS_YEAR}; up to {ratios[-1]:.0f} with later ones ({found[-1][1]}), median of all "
-        f"{len(ratios)} times {np.median(ratios):.0f}, or {np.median(ratios) * slow:.0f} if Torch had reached the "
+        f"with a card sold by {DETTMERS_YEAR}; up to {ratios[-1]:.0f} with later ones ({found[-1][1]}); the median of "
+        f"all {len(ratios)} is {np.median(ratios):.0f}, or {np.median(ratios) * slow:.0f} if Torch had reached the "
         "share of the Xeons' peak that the course expects of cards",
         f"The first card of the table to reach 50 is of {first}. Against another CPU it is another number.",
     )
@@ -88,11 +88,11 @@ def _hundreds_of_cores() -> Finding:
     of_its_time = A100_SMS if year <= MATHWORKS_YEAR else card.units
     return Finding(
         PARTLY if of_its_time >= 100 else MISLEADING,
-        f"the A100, the largest card of {year}, has {of_its_time} SMs, the parts that run programs on their own. "
+        f"the A100, a card of {year}, has {of_its_time} SMs, the parts that run programs on their own. "
         f"{CARD}: {card.units} SMs "
         f"of {card.lanes} lanes, {lanes[1]:,} in all; {REFERENCE_CPU.name}: {host.units} cores of {host.lanes}, "
-        f"{lanes[0]}; {bandwidth:.1f} times the memory bandwidth, the Xeons' being assumed",
-        "Hundreds of cores are lanes, or SMs of the largest cards; and a CPU's core has lanes too.",
+        f"{lanes[0]}; the card has {bandwidth:.1f} times their memory bandwidth, which is assumed",
+        "Hundreds of cores are lanes, or the SMs of a very large card; and a CPU's core has lanes too.",
     )
 
 
@@ -105,7 +105,7 @@ def _grows_with_size() -> Finding:
         f"784 inputs: from {grid[0, 0]:.1f} times with {UNITS[0]} units at batch {BATCHES[0]} "
         f"to {grid[-1, -1]:.1f} with {UNITS[-1]:,} units at batch {BATCHES[-1]:,}; the chips' arithmetic rates differ "
         f"by {hardware.device(CARD).reached_flops_per_s() / XEONS.reached_flops_per_s():.1f}",
-        f"By the model, on this grid: from one size to the next it may come down to {least:.2f} times as much.",
+        f"By the model, on this grid; from one size to the next it can fall to {least:.2f} of what it was.",
     )
 
 
@@ -164,7 +164,7 @@ def _generations() -> Finding:
         f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s. "
         f"Of {len(later)} pairs of cards from two generations the newer card has less arithmetic and less bandwidth "
         f"in {len(slower)}{shown}",
-        "Of cards that replace each other. A small card of a new generation may be slower than a large one before it.",
+        "It holds of cards that replace each other. A small new card may be slower than a large old one.",
     )
 
 
@@ -201,7 +201,7 @@ def _hundred_units() -> Finding:
     return Finding(
         RIGHT if few is None or few > 128 else WRONG,
         f"the GPU is ahead, with {said}",
-        "Yes, at the batches people use. Another poster saw the reverse: the crossover lies where it lies.",
+        "Yes, at the batches people use. Another poster saw the reverse, as one does beyond the crossover.",
     )
 
 

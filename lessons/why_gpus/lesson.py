@@ -9,7 +9,8 @@
 # %% [markdown] slide="slide"
 # # 01 · Why GPUs help, and when they don't
 #
-# **The question:** where is the crossover between CPU and GPU?
+# **The question:** would a GPU train your network faster, or is the network too small? Where is the crossover between CPU
+# and GPU?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -98,13 +99,13 @@ machine(
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
 #
-# On a card a *thread* is one run of a short program, here the one that computes one output value (libraries let a
-# thread compute several); every SM has threads of its own. A CPU's threads, here two in each core, run any program.
+# On a card a *thread* is one run of a short program, here one that computes one output value (libraries let a thread
+# compute several). A CPU's threads, two in each core of the picture, run any program.
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
-# threads, and while some wait, others compute. That needs many threads, and a small layer has few. The first layer of the
-# network above has 3,200 outputs at batch 32. A thread for each:
+# threads, and while some wait, others compute. That needs many threads, and a small layer has few. The first layer of our
+# network has 3,200 outputs at batch 32. With a thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -113,7 +114,7 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 # %% [markdown] slide="slide"
 # ## Three numbers of a device
 #
-# - the *launch cost*, in µs: what an operator costs before it does any work;
+# - the *launch cost*, in µs: what an operator costs before it does any work, paid by the CPU;
 # - the *arithmetic rate*, in TFLOP/s, 10¹² operations a second; a multiply-add is two;
 # - the *bandwidth* of its memory, in GB/s, 10⁹ bytes a second.
 
@@ -138,9 +139,11 @@ measured_here.table()
 # outputs, four bytes each: 46,592 bytes.
 #
 # On a card the program that does an operator's work is a *kernel* (no relation to a convolution's window or to the
-# notebook's kernel). PyTorch and the driver launch it: the computer pays for that, not the card. For the RTX 4090 take
-# two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch; 5 to 15 are reported
-# (indepth.dev). We have timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
+# notebook's kernel). PyTorch and the driver launch it, on the card's *host*, the computer that runs your Python. So the
+# launch cost is the host's, not the card's.
+#
+# For the RTX 4090 take two thirds of its 82.6 TFLOP/s, three quarters of its 1,008 GB/s, and 10 µs for a launch; 5 to 15
+# are reported (indepth.dev). We have timed no RTX 4090: every time of it in this lesson is computed with these numbers.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached two thirds of the
 # arithmetic on one card of 2015. Three quarters of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
@@ -227,17 +230,17 @@ charges(
 )
 
 # %% [markdown] slide="notes"
-# - *Launches*: here one for each operator, as long as the addition measured above; on the card 10 µs for each kernel.
-# - *Python and autograd*: the rest of the fastest step. A card needs a *host*, the CPU that runs your Python. It runs
-#   nearly the same lines, so we charge this to both sides.
+# - *Launches*: here one for each operator, as long as the addition measured above; for the card 10 µs for each kernel.
+# - *Python and autograd*: the rest of the fastest step. The card's host runs nearly the same lines, so we charge this to
+#   both sides.
 # - *Work not hidden*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last
 #   kernel. All the work before it runs while the host issues the next operators.
 #
 # What the card is good at, arithmetic and bandwidth, hardly counts here. Such a step is called *bound by overhead*.
 #
-# The model ignores that a card with few threads does not reach these rates, and that each kernel has a shortest time of
-# its own. That does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. What
-# matters is the price of a launch. Even so, the answer is far from what the rates promise:
+# The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. That
+# does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. The price of a launch
+# does. But whatever it is, the answer is far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -278,14 +281,15 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch adds work, not launches. The card's dearer launches give the CPU a *head start*. Each sample costs the
-# CPU longer: the card's *gain*.
+# A larger batch adds work, not launches. The card's dearer launches give the CPU a *head start*, each sample the card a
+# *gain*.
 #
 # > crossover = head start / gain for a sample
 
 # %% [markdown] slide="notes"
-# Roughly, that is. In the bars above, the head start is the card's whole bar less this machine's launches and Python;
-# the gain is this machine's *work not hidden*, divided by the 32 samples.
+# Roughly: the gain is the time by which the CPU takes longer for one more sample. In the bars above, the head start is
+# the card's whole bar less this machine's launches and Python; the gain is this machine's *work not hidden*, divided by
+# the 32 samples.
 
 # %%
 guess_batch = predict(
@@ -312,8 +316,9 @@ launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
-# Rings are steps measured on this machine. The card's lines are the model's: solid, the data is already on the card;
-# dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for the copy.
+# Rings are steps measured on this machine. The card's lines are the model's, for three prices of a launch: solid, the
+# data is already on the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for
+# the copy. Dots are crossovers.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 far = max(*digits.measured, 4 * meets, 2 * high)
@@ -323,24 +328,26 @@ plane(
     Axis("time of a training step, 64–100–10", log=True, write=format_seconds),
     [
         Curve("this machine", n, [float(digits.here(k)) for k in n], CPU),
-        Curve("RTX 4090", n, [digits.there(k) for k in n], GPU),
-        Curve("… over PCIe", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
+        Curve("RTX 4090, 10 µs", n, [digits.there(k) for k in n], GPU),
+        Curve("over PCIe, 10 µs", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
         *(
-            Curve(f"… {1e6 * t:.0f} µs a launch", n, [one.there(k) for k in n], GPU, width=1.2)
+            Curve(f"RTX 4090, {1e6 * t:.0f} µs", n, [one.there(k) for k in n], GPU, width=1.2)
             for t, one in zip(GPU_LAUNCH_SECONDS, ends, strict=True)
         ),
     ],
-    [Spot("", k, seconds, CPU, hollow=True) for k, seconds in digits.measured.items()],
+    [
+        *(Spot("", k, took, CPU, hollow=True) for k, took in digits.measured.items()),
+        *(Spot(rough(k), k, float(digits.here(k)), bold=True) for k in (low, meets, high)),
+    ],
     title=f"The card gets ahead somewhere between batch {rough(low)} and {rough(high)}; "
     f"with launches of 10 µs at about {rough(meets)}"
     if high > low
     else f"The card is ahead from batch {rough(low)}",
-    marks={f"crossover near {rough(meets)}": meets},
 )
 
 # %% [markdown] slide="notes"
-# The estimate by hand, from batch 32, charges all work to the samples, although some comes once a step, such as the
-# update of the weights, and charges every sample alike. In our runs it was good to a factor of two:
+# The estimate by hand charges every sample alike, and charges all work to the samples, although some comes once a step,
+# such as the update of the weights. In our runs it was good to a factor of two:
 
 # %% tags=["nbval-ignore-output"] folded=true
 beyond = (digits.measured[128] - whole) / 96
@@ -352,16 +359,16 @@ else:
     print("the bars show no head start, or no gain: nothing to divide")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** The thin lines show what the price of a launch does. A copy of each batch is two more calls
-# of 10 µs, samples and labels:
+# **How sure is that?** The thin lines show what the price of a launch does. To copy each batch takes two more calls of
+# 10 µs, for samples and labels:
 
 # %% tags=["nbval-ignore-output"] folded=true
 print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range. In this model the CPU's head start is the extra cost of the card's launches. Python
-# cancels, since we assumed the same on both sides; a measurement on a card would test that.
+# **So a crossover is a range.** In this model the CPU's head start is the extra cost of the card's launches. Python cancels,
+# as we assumed the same on both sides; a measurement on a card would test that.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -406,8 +413,7 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
 # sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
-# It opens with each batch copied over the link, the dashed line above, but with the model's line for this machine in
-# place of the measured one.
+# It opens with each batch copied over the link, as in the dashed line above.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -503,9 +509,9 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# In kernels longer than a launch, arithmetic or bandwidth decides. Which?
+# Kernels that outlast the host's next launch wait for arithmetic or bandwidth. Which?
 #
-# An operator's *arithmetic intensity*: operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
+# An operator's *arithmetic intensity*: operations (FLOP) per byte. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
 
 # %% tags=["nbval-ignore-output"]
@@ -513,10 +519,9 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# (A kernel is that long once the host can issue the next in less time: here at batches of tens of thousands.)
-#
-# A chip's balance is called its *ridge*. Left of it an operator waits for memory, right of it for arithmetic. A larger
-# batch reads the same weights for more samples, so its intensity rises. Far enough?
+# A chip's balance is called its *ridge*. Below it an operator waits for memory, above it for arithmetic. A larger batch
+# reads the same weights for more samples, so the intensity rises. Far enough? (With Python's share of
+# each launch, this layer's kernels outlast it from batches of tens of thousands on.)
 
 # %%
 guess_intensity = predict(
@@ -548,9 +553,11 @@ reveal(
 
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
-# 12,800 operations, whatever the batch. So in this model the layer lies left of the card's ridge at every batch: launch
-# apart, memory decides. Here are both roofs. Rings are this layer as measured on this machine; dots, as the model has
-# it on the card, launch included. The numbers are batches:
+# 12,800 operations, whatever the batch. So in this model the layer stays below the card's ridge at every batch: launch
+# apart, memory decides.
+#
+# Here are both machines. Rings are this layer as measured here; dots, as the model has it on the card, launch included.
+# The numbers are batches:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
@@ -583,10 +590,13 @@ plane(
 
 # %% [markdown] slide="notes"
 # The bent line is the chip's *roofline*. On its slope an operator waits for memory, on the flat part for arithmetic.
-# What would make a dot faster? Where launches keep it far below the roof, fewer launches; on the slope, fewer bytes for
-# the same operations, so a higher intensity; on the flat part, fewer operations or cheaper ones (lesson 08).
+# What would make an operator faster?
 #
-# Why a ring lies below its roof the figure does not say. Data in a cache may lift one above it.
+# - Where launches keep it far below the roof: fewer launches.
+# - On the slope: fewer bytes for the same operations.
+# - On the flat part: fewer operations, or cheaper ones (lesson 08).
+#
+# Why a ring lies below its roof the figure does not say.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers on many samples, and convolutions, which use each weight at every place of a map.
@@ -615,8 +625,8 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="notes"
-# Width alone does nothing: with one row, each weight that is read is used once, in a wide layer as in fc6. It takes width
-# and rows.
+# Width alone does nothing: with one row, each weight that is read is used once, in a wide layer as in fc6. It takes both,
+# width and rows.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -633,25 +643,24 @@ judge([38, 52, 54, 59])
 # %% [markdown] slide="skip"
 # The other claims about CPUs and GPUs are in [appendix A](A_myths_and_facts.ipynb).
 
-# %% [markdown] slide="skip"
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. An operator takes its launch, then arithmetic or bandwidth, whichever is longer.
-# 2. Crossover: roughly the CPU's head start over the card's gain for a sample.
-# 3. The host runs ahead: a clock needs `torch.cuda.synchronize()`.
-# 4. On the roofline's slope, move fewer bytes; on its flat, compute less; in short operators, launch less.
+# 1. An operator's time: launch, plus arithmetic or bandwidth, whichever is longer.
+# 2. Crossover: a range, roughly head start / gain for a sample.
+# 3. The slower of host and card sets a step's time; a clock needs `torch.cuda.synchronize()`.
+# 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# What a launch costs is known only roughly, so a crossover is a range. A step takes about as long as the slower of host
-# and card.
+# And your network? If its steps are mostly overhead, CPU and card are about even, and the price of a launch decides. A
+# card is good at wide layers and large batches.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
 
+# %% [markdown] slide="skip"
 # ## Further
 #
-# %% [markdown] slide="skip"
 # **Published, for a large network.** VGG-16, batch 16, forward and backward (cnn-benchmarks), beside the model. The
 # last column asks what would be left if the Xeons had reached the share of their peak that the course expects of a card.
 
@@ -692,9 +701,8 @@ pd.DataFrame(
 # %% [markdown] slide="skip"
 # At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
 # The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show
-# its limits. The K40's kernels reached less of their peak than it believes. From version 5 on cuDNN has Winograd kernels for
-# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster
-# than the model.
+# its limits. The K40's kernels reached less of their peak than the model assumes. From version 5 on cuDNN has Winograd kernels for
+# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:

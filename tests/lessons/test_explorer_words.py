@@ -266,7 +266,7 @@ def test_the_micro_batch_follows_the_batch():
 
 
 def test_one_percentage_for_what_moving_costs():
-    explorer = offload_explorer()
+    explorer = offload_explorer(moves="everything")
     share = re.search(r"for (\d+ %) more time", explorer.figure.value)[1]
     assert f"a step, {share} longer" in said_by(explorer)
 

@@ -508,6 +508,19 @@ def test_side_by_side_draws_numbers_to_scale():
     assert picture.alt == "A finding. your guess: 90 MiB; by hand: 1,568 MiB; measured: 0.004 MiB."
 
 
+@pytest.mark.parametrize("limit", [0.7, 2.0, 9.0])
+def test_side_by_side_has_a_line_that_no_number_crosses_and_rows_in_blue(limit):
+    rows = {"short": 0.5, "middle": 1.9, "long": 4.0}
+    picture = side_by_side(rows, "times", blue=["long"], limit=("the rule", limit))
+    assert_well_laid(picture)
+    assert [len(paths(picture, fill=colour)) for colour in ("var(--faint)", style.SERIES_COLOURS[1])] == [2, 1]
+    x = next(word for word in words_of(picture) if word.text == "the rule").x
+    numbers = [word for word in words_of(picture) if word.text.endswith(" times")]
+    assert len(numbers) == 3
+    assert not any(word.box[0] < x < word.box[2] for word in numbers)
+    assert picture.alt.endswith(f"4 times. Dashed line, the rule, at {limit:.2f} times.".replace(".00", ""))
+
+
 @pytest.mark.parametrize("rows", [{}, {"a": float("nan")}, {"a": float("inf")}])
 def test_side_by_side_refuses_what_is_no_length(rows):
     with pytest.raises(CourseError, match="side_by_side needs finite numbers"):
