@@ -560,8 +560,8 @@ side_by_side(
 # On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count.
 
 # %% [markdown] slide="subslide"
-# And the time? Five of the six segments run forward again, so 5/6 of a forward pass should come on top. (What else
-# does is not taken apart here.) Both networks take turns, on one thread of this CPU:
+# And the time? Five of the six segments run forward again, so about 5/6 of a forward pass should come on top. Both
+# take turns, on one thread of this CPU. (What is measured moves by several points from run to run.)
 
 # %% tags=["nbval-ignore-output"] folded=true
 pictures, labels = torch.randn(64, 3, 16, 16), torch.randint(10, (64,))
