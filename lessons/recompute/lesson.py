@@ -561,7 +561,7 @@ side_by_side(
 
 # %% [markdown] slide="subslide"
 # And the time? Five of the six segments run forward again, so about 5/6 of a forward pass should come on top. Both
-# take turns, on one thread of this CPU. (What is measured moves by several points from run to run.)
+# take turns, on one thread of this CPU. (What is measured moves by ten points and more from run to run.)
 
 # %% tags=["nbval-ignore-output"] folded=true
 pictures, labels = torch.randn(64, 3, 16, 16), torch.randint(10, (64,))
