@@ -19,9 +19,6 @@
 # 3. train a head on a frozen backbone where nothing larger fits;
 # 4. choose between a free card, a rented one, a used one and none.
 #
-# **Part one** asks what fits. **Part two** asks what to do without such a card, or with little money, and ends in a
-# decision for three budgets.
-#
 # About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
 
@@ -277,7 +274,7 @@ print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * sco
 print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 
 # %% [markdown] slide="notes"
-# No count of parameters tells how large the maps are; the trace does. At the peak of GPT-2 four maps have a value for each
+# At the peak of GPT-2 four maps have a value for each
 # token and each piece of a word: the scores, their log-probabilities, and a gradient of each. These four take more than
 # the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
@@ -416,7 +413,7 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights (528 MiB), the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
+# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
 # input dies when its output is there.
 
 # %% [markdown] slide="notes"
@@ -516,7 +513,7 @@ pd.DataFrame(
 # The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in
 # VGG-16 training kept no map below the lowest trained layer, but that layer's input. Above it, in both networks, only one
 # kind goes: the input that a dense layer kept for its own weights' gradient, once that layer is frozen and nothing else
-# needs it. (Other operators have rules of their own; a trace knows them.)
+# needs it.
 #
 # Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down, so that
 # a gradient passes through every layer again. Lesson 14 trains a language model of 8 billion weights this way.
@@ -567,7 +564,7 @@ print(f"{drift(False):2.0f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
-# `model.train()`. (How far the answer moves depends on the images; these are far from what the norm began with.)
+# `model.train()`. (How far depends on the images; these are far from what the norm began with.)
 
 # %% [markdown] slide="subslide"
 # **Does the head learn enough?** Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is
@@ -636,7 +633,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# Back to the question. What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
+# What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
 # 30 days, 720 hours.
 
 # %% [markdown] slide="notes"
@@ -644,11 +641,11 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 #   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
 # - **For 50 dollars** you rent by the hour. The rents are one provider's, of one day; others may ask far more (*Further*).
 # - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
-#   month. People asked 500 to 1,000 dollars for one in 2026.
+#   month.
 #
 # Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. The *samples a second* come from the
 # model of lesson 01, which was off by up to a factor of two. They are the card's alone: the few CPU cores of a free
-# notebook may well decode JPEGs more slowly. Watch whether the card idles.
+# notebook may well decode JPEGs more slowly.
 
 
 # %% slide="skip" folded=true
@@ -732,7 +729,7 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 
 # %% [markdown] slide="notes"
 # Of the free cards, take the T4s in mixed precision. In float32 take the P100, unless your program uses both T4s: together
-# they may be faster, by the model, than one P100. The rented RTX 3090 leaves 870 dollars. Elsewhere an A100's month costs
+# they may be faster, by the model, than one P100. Elsewhere an A100's month costs
 # more than 1,000 (*Further*).
 #
 # By this table a faster card buys time, not cheaper samples: the A100's cost about twice as much as the RTX 3090's. But the
