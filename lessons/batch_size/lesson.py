@@ -116,7 +116,7 @@ reveal(
 # and so does the loop above: it divides by the number of pieces.
 
 # %% [markdown] slide="subslide"
-# With equal pieces nobody notices. We compare the gradient of 128 digits at once with that of 4 × 32, accumulated. The
+# With equal pieces the mistake does not show. We compare the gradient of 128 digits at once with that of 4 × 32, accumulated. The
 # difference is given as a share of the gradient's length, its norm.
 
 
@@ -408,8 +408,8 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# Parameters, their gradients and momentum do not shrink, so each halving saves less than the one before. And how much
-# is fixed depends on the network.
+# Parameters, their gradients and momentum do not shrink, so each halving of the batch takes a smaller share off the
+# peak than the one before. And how much is fixed depends on the network.
 
 # %% folded=true
 halvings = [256, 128, 64, 32, 16, 8]
@@ -687,7 +687,7 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 # %% [markdown] slide="notes"
 # As the equal gradients promised, 4 × 16 learns what 64 learns. It does so in less than half the memory. A batch of 256
 # is far behind after three epochs, in which it makes a quarter of the updates. After as many updates, in twelve epochs,
-# it is ahead of 64 at either rate. So for each update it learns more, and for each image less. A larger rate narrows
+# it is ahead of 64 at either rate: for each update it has learned more, and for each image less. A larger rate narrows
 # the gap after three epochs: how far can you take 256?
 
 # %% tags=["change", "nbval-ignore-output"]

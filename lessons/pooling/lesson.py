@@ -65,8 +65,8 @@ pool_drawn(
 
 # %% [markdown] slide="notes"
 # In the backward pass the gradient of an output belongs to the winner of its window. The other three values had no part
-# in the output, and their gradient is zero. PyTorch reads from the index where the winner was. An average pool has no
-# winner: each value gets a quarter of the gradient, and nothing has to be noted.
+# in the output, and their gradient is zero. The index tells where the winner was. An average pool has no winner: each
+# value gets a quarter of the gradient, and no position has to be noted.
 
 # %% [markdown] slide="slide"
 # ## By hand: twelve bytes a value
@@ -133,7 +133,7 @@ reveal(
 )
 
 # %% [markdown]
-# A third of what training keeps of our GoogLeNet is notes of where the maxima were.
+# A third of what training keeps of our GoogLeNet only tells where the maxima were.
 
 # %% slide="subslide" folded=true
 still = [name for name, pool in pools.items() if pool.stride in (1, (1, 1))]
@@ -192,20 +192,20 @@ print(f"conv1 keeps {format_bytes(twice)} here, and kept {format_bytes(kept['con
 print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):.1f} %")
 
 # %% [markdown] slide="notes"
-# The positions stay, and the other two thirds are halved. The trace's share is a little lower: in half precision
-# `conv1` keeps a second copy of the images, in half precision.
+# The positions stay, and the other two thirds are halved. The trace's share is a little lower, since `conv1` now keeps
+# a copy of the images in 16 bits.
 
 # %% [markdown] slide="slide"
 # ## Two bits would do
 #
-# A window of 2 × 2 has four positions. Two bits tell which; PyTorch spends 64. Here is a pool that spends as many as
-# you say.
+# A window of 2 × 2 has four positions. Two bits tell which; PyTorch, counting through the whole map, spends 64. Here
+# is a pool that spends as many as you say.
 
 # %% [markdown] slide="notes"
 # A `torch.autograd.Function` is an operator whose two passes you write yourself. `forward` computes, and hands
 # `ctx.save_for_backward` what the backward pass will need, here the positions alone. `backward` gets the gradient of the
-# output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`). `if bits == 2` packs
-# four positions into a byte. The rest cuts maps into windows and puts them together again.
+# output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`). `if bits == 2`
+# packs four positions into a byte. The rest cuts maps into windows and puts them together again.
 
 
 # %% slide="skip"
@@ -304,14 +304,15 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # %% [markdown] slide="notes"
 # With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does
 # not fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and
-# writes the gradient twice, as windows and as a map. A strided convolution keeps no index either; it pays in parameters
-# and arithmetic, and is another network.
+# writes the gradient twice, as windows and as a map.
+#
+# The last two rows are other networks. A strided convolution also pays in parameters and arithmetic.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` plans to keep
 #
-# So far everything ran as written, in *eager* mode. `torch.compile` looks at both passes together before it decides
-# what to keep. Does it find the two bits?
+# So far everything ran as written, in *eager* mode. `torch.compile` sees both passes before either runs. Does it find
+# the two bits?
 
 # %% [markdown] slide="notes"
 # `torch.compile` first records both passes as one graph, then decides what the forward pass keeps for the backward
@@ -335,8 +336,8 @@ for name, backend in {"eager": None, "plan": PLANNED}.items():
 # 2. of the ReLU's output one byte a value is kept: was it positive? The ReLU's backward pass needs no more than that;
 # 3. the pool does not keep its *input*.
 #
-# In eager mode `max_pool2d` and `avg_pool2d` do. (An average over the whole map, GoogLeNet's last pool, runs as a mean
-# and does not.) That adds nothing where a ReLU comes before the pool, since the ReLU keeps the same tensor:
+# Eager `max_pool2d` and `avg_pool2d` do keep theirs. (An average over the whole map, GoogLeNet's last pool, runs as a
+# mean and does not.) Here that added nothing, since the ReLU before the pool keeps the same tensor:
 
 # %% slide="subslide"
 positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
@@ -347,9 +348,9 @@ for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
     print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
 
 # %% [markdown] slide="notes"
-# Now GoogLeNet. The first point is about its indices. The second is not about every ReLU: a convolution that follows
-# one directly does need its values, so these stay. But two kinds of ReLU are read by no convolution. Some stand before
-# a max pool. Others end a branch: what the next convolutions read is the concatenation, a copy.
+# Now GoogLeNet. The first point shrinks its indices. The second does not shrink every ReLU: where a convolution reads
+# the values, they stay. Two kinds of ReLU are read by no convolution. Some stand before a max pool. Others end a branch:
+# what the next convolutions read is the concatenation, a copy.
 
 # %% folded=true
 before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
@@ -394,8 +395,8 @@ reveal(
 
 # %% [markdown] slide="notes"
 # That is the third point. `pool3` and `pool4` read concatenations that no other layer reads, and a concatenation does
-# not need its result in the backward pass. So eager mode keeps these two for the pools alone. With them, and
-# 0.4 MiB of dropout's mask, the sum is closed:
+# not need its result in the backward pass. Eager mode keeps these two maps for the pools alone. With them, and 0.4 MiB
+# of dropout's mask, the sum is closed:
 
 # %% slide="subslide" folded=true
 joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
@@ -423,12 +424,12 @@ print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f}
 
 # %% [markdown]
 # By this plan GoogLeNet keeps less than half, and every byte of the difference is accounted for. (The last 0.4 MiB come
-# from running without a card: on one, eager mode also keeps dropout's mask in bytes.) What the plan does to the peak is
-# not computed here.
+# from running without a card: on one, eager mode also keeps dropout's mask in bytes.) How far the *peak* falls is
+# another question, and this plan does not tell.
 
 # %% [markdown] slide="notes"
-# Is it the max pools that let the plan keep less? Take them away: average pools have no positions to shrink. We try them
-# in VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
+# Does the plan need a *max* pool to keep less? Take the max pools away. We try that in VGG-16, which joins nothing: with
+# average pools, and with averages by reshaping, over the same windows:
 
 
 # %% slide="skip"
@@ -457,10 +458,10 @@ for kind, make in {
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 
 # %% [markdown] slide="notes"
-# In eager mode VGG-16 keeps less with average pools. By the plan it keeps more than with max pools: PyTorch's average pool
-# holds on to its input, so the ReLU's values before it stay. An average that does not save its input lets them go. So what
-# it takes is not a max pool, but a pool that does not need its input. Beside the last row, max pools keep only their
-# positions on top: 5.19 GiB against 5.01.
+# In eager mode VGG-16 keeps less with average pools; by the plan it keeps *more* than with max pools. PyTorch's average
+# pool holds on to its input, so the ReLU's values before it stay. The average by reshaping does not, and lets them go.
+# What it takes is a pool that does not need its input. Of the two that do not, a max pool keeps only its positions on
+# top: 5.19 GiB against 5.01.
 #
 # What a compiler keeps may change with its next version. Run the next cell with yours.
 
@@ -474,7 +475,7 @@ print(f"{backend}:", kept_by_type(network, pictures, backend).to_dict())
 # %% [markdown] slide="slide"
 # ## What a pool saves, and where
 #
-# Eager again, and the other side of the balance. A pool shrinks the maps that follow. It also lets later values see
+# Eager again, and what the pools give in return. A pool shrinks the maps that follow. It also lets later values see
 # further: the *receptive field* of a value is the part of the image that it depends on.
 
 # %% slide="subslide"
@@ -559,13 +560,17 @@ for name, gone in without.items():
 pd.DataFrame(rows).T.rename_axis("VGG-16")
 
 # %% [markdown]
-# This is what the shrinking buys. Without its pools VGG-16 needs twelve times the memory and nearly fifty times the
-# arithmetic, and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
+# Without its pools VGG-16 needs twelve times the memory and nearly fifty times the arithmetic, and a value after its
+# last convolution depends on 27 × 27 pixels, not on 196 × 196.
+
+# %% [markdown] slide="notes"
+# Why does `pool1` save so much more than `pool4`? Take a pool out, and every map after it, up to the head's average, is
+# four times as large. After `pool1` come groups 2 to 5, more than half of what the convolutions write; after `pool4`
+# comes group 5 alone, a fiftieth. Three times as much is what the last column gains.
 
 # %% [markdown] slide="slide"
-# Without a pool, every map behind it is four times as large, up to the head's average: behind `pool1` groups 2 to 5,
-# behind `pool4` group 5 alone. Does it also matter where the first pool stands? It comes after two convolutions. Here
-# it comes after one to four.
+# Does it also matter where the *first* pool stands? VGG-16 has it after two convolutions. Here it comes after one to
+# four.
 
 
 # %% folded=true
@@ -595,8 +600,8 @@ pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 
 # %% [markdown] slide="notes"
 # The earlier the first pool, the lower the peak, and the fewer operations. The parameters stay, and the receptive field
-# hardly changes. It is another network all the same: with the pool in front of it `conv1_2` reads a quarter of the values. Whether
-# that network learns as well is not computed here.
+# hardly changes. It is another network all the same: with the pool in front of it, `conv1_2` reads a quarter of the
+# values. Whether that network learns as well is not computed here.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -627,15 +632,16 @@ pool_explorer("VGG-16", "pool1")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, training keeps 12 bytes for each value of a max pool: 4 for the value, 8 for its position.
-# 2. Two bits would do in a window of 2 × 2. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
-# 3. VGG-16 peaks over twice as high without `pool1`, a twentieth higher without `pool4`.
+# 1. Eager, in float32, each value of a max pool costs 12 bytes: 4, and 8 for its position. Positions are a third of
+#    what our GoogLeNet keeps.
+# 2. Two bits would do. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
+# 3. Without its pools VGG-16 peaks at 127 GiB, not at 10.
 
 # %% [markdown] slide="notes"
-# In half precision the 12 bytes are 10; two bits are enough for windows of 2 × 2, the planned 8 for windows up to 5 ×
-# 5. The plan also keeps a byte a value where only a ReLU needs its output, and no pool's input. Eager max and average
-# pools keep theirs, which adds nothing where a ReLU keeps the same tensor. Pools own no weight; in our GoogLeNet their
-# positions are a third of all that training keeps.
+# In half precision the 12 bytes are 10. The two bits are for windows of 2 × 2. The plan spends 8 on a position, a byte on
+# a value that only its ReLU needs, and nothing on a pool's input. In eager mode that input stays, at no extra cost where
+# a ReLU keeps the same tensor. The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without
+# `pool4` a twentieth higher.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

@@ -24,6 +24,7 @@
 
 # %% slide="skip" folded=true
 import itertools
+import time
 
 import numpy as np
 import pandas as pd
@@ -39,10 +40,8 @@ from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.techniques import offload
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes, format_share
+from course_utils.units import GIB, MIB, format_bytes
 from lessons.recompute.explorer import recompute_explorer
-from lessons.shared import digits
-from lessons.shared.digits import Variant
 from lessons.shared.recompute import Chain, checkpointed, evenly
 
 
@@ -57,9 +56,9 @@ def chain_of(name, precision="float32"):
 # ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass.
 
 # %% [markdown] slide="notes"
-# A map can be thrown away and computed again when it is needed. Papers call this *checkpointing*, *activation
-# checkpointing* or *rematerialisation*: what is kept is a checkpoint, and an activation is what this course calls a
-# feature map. A guess is enough here:
+# A map can be thrown away and computed again when it is needed. So cut the network into pieces, keep what enters each,
+# and run a piece forward again when the backward pass comes to it. Papers call this *checkpointing*, *activation
+# checkpointing* or *rematerialisation*; an activation is what this course calls a feature map. A guess is enough here:
 
 # %%
 guess = predict(
@@ -101,9 +100,9 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # The trace runs the chain through PyTorch's own `torch.utils.checkpoint`, on shapes.
 
 # %% [markdown] slide="notes"
-# Two things differ from the count by hand. The last segment keeps its maps. The backward pass begins there, so they
-# would have to be computed again at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds
-# three units: a map of its own and two gradients. Together k − 1 + n/k + 3.
+# Two things differ from the count by hand. The last segment keeps its maps: the backward pass begins there, and would
+# want them back at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds three units: a
+# map of its own and two gradients. Together k − 1 + n/k + 3.
 
 # %% folded=true
 with torch.device("meta"):
@@ -136,16 +135,16 @@ plane(
 # %% [markdown] slide="slide"
 # ## Better than even
 #
-# At the end of the forward pass all inputs are held. When the backward pass reaches the *first* segment, the others are
-# done and their inputs gone. So the first segment may be longer.
+# When the backward pass begins, all inputs are held. When it reaches the *first* segment, the others are done and their
+# inputs gone. So the first segment may be longer.
 
 # %% [markdown] slide="notes"
-# One segment earlier one input fewer is held, so that segment may be one layer longer and reach the same height:
-# lengths m, m − 1, m − 2, … They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
+# If the first segment may have m layers, the second, beside one more input, may have m − 1, the third m − 2, and so on.
+# They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
 #
 # There is a second trick: keep one layer *between* two segments. Its output is needed for its own backward pass, and it
 # is the next segment's input as well. Both together, on the 36 layers; · is an input held, █ a map of the segment that
-# runs again, ░ one of two gradients:
+# runs again, ░ a gradient:
 
 # %%
 best = equal.least_peak(batch)
@@ -193,8 +192,8 @@ for what, segments in {
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# *Halves within halves* needs least and pays most. The best cuts need a few units more, and no layer runs more than
-# twice.
+# *Halves within halves* holds least and pays most. The best cuts hold a few units more, and with them no layer runs
+# more than twice.
 
 # %% [markdown] slide="slide"
 # ## Trace: ResNet-50
@@ -219,8 +218,8 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
 # How many even segments are best? And where would they be, if they need not be even?
 
 # %% [markdown] slide="notes"
-# `least_peak` looks for the best cuts by dynamic programming over what each part keeps. Where parts are blocks, as
-# here, it finds the lowest peak we know of.
+# `least_peak` looks for them by dynamic programming over what each part keeps. In chains of single layers, short enough
+# to try all cuts, it found the lowest peak. With blocks it may miss it.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
@@ -263,8 +262,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# So it also matters *where* the cuts fall. Here are the best ones. `conv1` to `pool1` are the stem, names such as
-# `conv2_1` are blocks, | separates segments, and parts that are missing are kept:
+# So it also matters *where* the cuts fall. Here are those that `least_peak` found. `conv1` to `pool1` are the stem,
+# names such as `conv2_1` are blocks, | separates segments, and parts that are missing are kept:
 
 # %% slide="subslide" folded=true
 least = resnet.least_peak(64)
@@ -292,9 +291,9 @@ for block in ("conv2_2", "conv5_3"):
 # Why the stem in one piece? Cut inside it, and three maps more have to stay: what enters `bn1`, `relu1` and `pool1`. *The
 # stem in one* saves that, *the stem in its parts* pays it.
 #
-# And why so many more than √23 ≈ 5? The square root counts a segment's inside and its input in the same unit. Most
-# residual blocks keep three times as much inside as their input takes (196 MiB for `conv2_2`), and the first blocks
-# keep most. One more input is cheap; two of the first blocks at once are dear, as the last peak shows.
+# And why so many more than √23 ≈ 5? The square root takes a segment's inside and its input to be equal layers. But
+# `conv2_2` keeps 588 MiB inside, and its input takes 196. One more input is cheap; two of the first blocks at once are
+# dear, as the last peak shows.
 
 # %% [markdown] slide="slide"
 # ## What runs twice, and what it costs
@@ -304,8 +303,8 @@ for block in ("conv2_2", "conv5_3"):
 # %% [markdown] slide="notes"
 # When the backward pass asks for the first of them, the segment runs again from its input, with the random numbers of
 # the first time. It stops as soon as the last map that is needed exists. Below, a segment of two layers, a Tanh and a
-# dense one. The column *again* shows that only the Tanh runs a second time. The dense layer's backward pass needs its
-# input, which the Tanh has made again, and not its output.
+# dense one. Only the Tanh runs *again*: the dense layer's backward pass needs its input, which the Tanh has then made,
+# and not its output.
 
 # %%
 with torch.device("meta"):
@@ -329,19 +328,19 @@ sizes = shown[["feature maps", "gradient maps", "total"]].map("{:,}".format)
 shown[["event", "phase", "layer", "again"]].join(sizes)
 
 # %% [markdown] slide="subslide"
-# In a network of your own the call is the one in `forward` above. `torch.utils.checkpoint.checkpoint_sequential(net, 4,
-# x, use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last, which keeps
+# In a network of your own the call is the one in `forward` above. For an `nn.Sequential` there is
+# `checkpoint_sequential(net, 4, x, use_reentrant=False)`: four segments; what is left over goes to the last, which keeps
 # its maps.
 
 # %% [markdown] slide="notes"
-# *Selective* checkpointing decides by operator: with `create_selective_checkpoint_contexts` the results of products are
-# kept, and what is cheap runs again.
+# *Selective* checkpointing goes by operator. With `create_selective_checkpoint_contexts` you can keep the results of
+# products and let what is cheap run again.
 
 # %% [markdown] slide="subslide"
 # The backward pass of a convolution computes two products, the forward pass one.
 
 # %% [markdown] slide="notes"
-# A step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n
+# So a step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n
 # checkpoints to deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
 # network of 1,000 layers.
 
@@ -398,17 +397,18 @@ pd.DataFrame(rows).set_index("network")
 
 # %% [markdown] slide="notes"
 # *Lowest* is the lowest peak that `least_peak` finds, *10 % less* the cheapest cuts that save a tenth of the peak, or
-# all that can be saved. ResNet-50's lowest peak costs nearly the third. VGG-16's needs less memory than six even
-# segments, and less extra time. How?
+# all that can be saved. ResNet-50's lowest peak costs nearly the third. VGG-16's beats six even segments in memory *and*
+# in time. How?
 
 # %% [markdown] slide="slide"
 # ## Real layers are not equal
 #
-# VGG-16 keeps most of its bytes in its first layers. The first convolution reads only three channels, and ReLUs and
-# pools compute little, so running them again is cheap. The one expensive layer that runs again is `conv2_2`.
+# VGG-16 keeps most of its bytes in its first layers. Of these, the first convolution reads only three channels, and
+# ReLUs and pools compute little: they are cheap to run again. The one expensive layer that runs again is `conv2_2`.
 
 # %% [markdown] slide="notes"
-# And a segment may end with a convolution, which does not run again at all: its backward pass needs its input alone.
+# And where a segment ends with a convolution, that one does not run again at all: its backward pass needs its input
+# alone.
 
 # %% folded=true
 vgg_plain = vgg.step().at(128)
@@ -459,14 +459,13 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 # The best cuts of VGG-16 are at that floor, but for scratch memory.
 
 # %% [markdown] slide="notes"
-# In this trace no cut goes below the floor. A smaller batch does, as every map gets smaller, and so does storing each
-# value in 16 bits.
+# No cut gets below this floor, as the trace counts. Smaller maps do: those of a smaller batch, or with values of
+# 16 bits.
 
 # %% [markdown] slide="slide"
 # ## Three traps
 #
-# The same network, the same data: plain, and with its parts in a checkpoint. Are the gradients the same? Is
-# everything else?
+# The same network, the same data, plain and with a checkpoint. Are the gradients the same? Is everything else?
 
 
 # %%
@@ -558,32 +557,39 @@ side_by_side(
 )
 
 # %% [markdown]
-# On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count. Times
-# on this page are modelled.
+# On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count.
 
 # %% [markdown] slide="subslide"
-# Training a convolutional network on the digits, with and without: less memory and the same accuracy, as equal
-# gradients promise.
+# And the time? Five of the six segments run forward again, so about 5/6 of a forward pass should come on top. Both
+# take turns, on one thread of this CPU. (What is measured moves by ten points and more from run to run.)
+
+# %% tags=["nbval-ignore-output"] folded=true
+pictures, labels = torch.randn(64, 3, 16, 16), torch.randint(10, (64,))
+whole, cut = deep(), checkpointed(net := deep(), evenly(net, 6))
 
 
-# %% tags=["nbval-ignore-output"]
-def build():
-    return networks.small_cnn(channels=1, size=8)
+def processor_seconds(network):
+    """Of the forward pass, and of both passes."""
+    start = time.process_time()
+    loss = nn.functional.cross_entropy(network(pictures), labels)
+    middle = time.process_time()
+    loss.backward()
+    return middle - start, time.process_time() - start
 
 
-trained_both = digits.compare(
-    {"all kept": Variant(build),
-     "one segment again": Variant(lambda: checkpointed(build(), [(0, 3)]))},
-    epochs=4, seeds=(0,), side=8,
-)  # fmt: skip
-shown = trained_both[["traced peak", "measured peak"]].map(format_bytes)
-shown["accuracy"] = trained_both["accuracy"].map(format_share)
-shown
+threads = torch.get_num_threads()
+torch.set_num_threads(1)
+turns = [(*processor_seconds(whole), *processor_seconds(cut)) for _ in range(25)]
+torch.set_num_threads(threads)
+forward, all_kept, _, six = np.min(turns, axis=0)
+print(f"all kept: {1000 * all_kept:.0f} ms, of which forward {1000 * forward:.0f}")
+print(f"6 segments: {100 * (six / all_kept - 1):+.0f} %; by 5/6 of a forward pass", end=" ")
+print(f"{100 * 5 / 6 * forward / all_kept:+.0f} %")
 
 # %% [markdown] slide="slide"
 # ## Offload or recompute?
 #
-# Lesson 09 moved the maps to the host. Here are both ways for ResNet-50, batch 64, on a P100.
+# Lesson 09 moved the maps to the host. Here are both ways for ResNet-50, batch 64, modelled on a P100.
 
 # %% [markdown] slide="notes"
 # Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
@@ -652,10 +658,11 @@ for what, share in {"as it is": 1, "half as fast": 0.5, "four times as fast": 4}
 print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}")
 
 # %% [markdown] slide="notes"
-# For the first fifth of the memory the two cost about the same, as long as the link has time for the few maps that
-# move. For half of it recomputing is far cheaper. Added to four even segments, offload gains nothing: of the maps at
-# the peak only 196 MiB wait (Explore, below), and those are the input that the segment at work began with. Offload
-# alone takes the peak lower still, for three times the time. **And both, with the best even number of segments, 19, and
+# A fifth of the memory costs a few per cent of time either way; offload has to have the link for it, and at half the
+# rate pays 46 %. For half of the memory recomputing is far cheaper. Offload alone goes lowest, in three times the time.
+#
+# Added to four even segments, offload gains nothing: of the maps at the peak only 196 MiB wait (Explore, below), and
+# those are the input that the segment at work began with. **And both, with the best even number of segments, 19, and
 # every map moved (*all*)?**
 
 # %% tags=["change"]
@@ -674,9 +681,9 @@ print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 #
 # </details>
 #
-# Does another card change the verdict? Batch 192. For each network and card we take the fastest of lesson 09's three
-# schedules, note its peak, and ask which way gets there with less time. (Offload may also keep single maps on the
-# card.) All changes are from the step that keeps everything:
+# Does another card change the verdict? For each network and card, at batch 192, take the fastest of lesson 09's three
+# schedules and note its peak. Which way gets there with less extra time? (Offload may also keep single maps on the
+# card.)
 
 # %% slide="subslide" folded=true
 def chosen(start, device, limit):
@@ -725,10 +732,9 @@ names, values = [row[0] for row in rows], [row[1:] for row in rows]
 pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192", ""]))
 
 # %% [markdown] slide="notes"
-# On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the
-# H100, and in 16 bits on both cards, recomputing is far cheaper, as far as these searches find: the more so, the nearer
-# kernels come to the card's peak. The two also work together: lesson 09 recomputed a
-# transformer's blocks and moved their inputs.
+# On the T4 in float32 the two cost about the same. On the H100, and in 16 bits on both cards, recomputing is far
+# cheaper, as far as these searches find. The two also work together: lesson 09 recomputed a transformer's blocks and
+# moved their inputs.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -736,8 +742,7 @@ pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192
 # One question: **what does one extra forward pass buy?**
 
 # %% [markdown] slide="notes"
-# Before each move say whether the peak will fall, and how much longer the step
-# will become.
+# Before each move, say whether the peak will fall, and how much longer the step will take.
 
 # %% tags=["nbval-ignore-output"]
 recompute_explorer()
@@ -749,7 +754,7 @@ recompute_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# With even segments the peak goes down and up, as in the figure above. *Least time that fits* looks for the cheapest
+# With even segments the peak goes down and up, as it did for ResNet-50. *Least time that fits* looks for the cheapest
 # cuts that fit, gaps of the allocator and workspace included. Nearly all of the dense net's bytes are parameters,
 # gradients and momentum, and recomputation drops maps.
 #
@@ -759,7 +764,8 @@ recompute_explorer()
 # ## Recap
 #
 # 1. A segment keeps its input and computes the rest again.
-# 2. One extra forward pass takes about a third more time and buys ResNet-50 two thirds of its peak. Good cuts pay less.
+# 2. One extra forward pass makes a step about a third longer, and takes two thirds off ResNet-50's peak. VGG-16's lowest
+#    peak costs 5 %.
 # 3. Results stay the same, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
