@@ -928,7 +928,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="skip"
 # If copies and update take turns, the card needs more tokens than it has room for. If they overlap, the faster
-# memory just gets by, at best; with the slower one no single pass holds enough tokens. So let several passes add up their
+# memory barely gets by, at best; with the slower one no single pass holds enough tokens. So let several passes add up their
 # gradients on the host before it updates once; copies and update side by side:
 
 # %% slide="skip" folded=true
