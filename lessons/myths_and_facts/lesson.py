@@ -70,8 +70,8 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **does not hold**: in no case (*wrong*); or it is true of one thing and read as being about another (*misleading*:
 #   true of a part of the memory, say, and read as being about the peak).
 #
-# A case is a network, a batch, a card, an option. A sentence that says *always* and has exceptions holds in part; one that
-# says that something *can* be done holds if one way does it.
+# A case is a network, a batch, a card, an option. A sentence that says *always* and has exceptions holds in part; one
+# that says that something *can* be done holds if one way does it.
 #
 # One sentence counts in sbh: the tokens of a text, times the texts, times the values of a token.
 
@@ -107,8 +107,8 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# How much of the peak that saves depends on how much of it is maps. ResNet-50's is nearly all maps: it nearly halves, so
-# the sentence holds in part. VGG-16's is mostly maps, AlexNet's is not.
+# How much of the peak that saves depends on how much of it is maps. ResNet-50's is nearly all maps: it nearly halves,
+# so the sentence holds in part. VGG-16's is mostly maps, AlexNet's is not.
 
 # %% slide="subslide" folded=true
 better = (
@@ -141,7 +141,7 @@ role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_
 # The verdict is about *halve* alone; *nothing is lost* would not mend it (lessons 08 and 14). ResNet-50 comes near a
 # half. VGG-16's maps lose two fifths of their bytes: the indices of its pooling layers, for one, keep their eight bytes
 # each. (The yellow *other* is half copies of weights.) The dense net has hardly any maps to halve, and grows: at its
-# peak the gradient of its largest layer is there twice, in 16 bits and in 32 (lesson 08). Training everything in 16 bits would save more, and lose small updates.
+# peak the gradient of its largest layer is there twice, in 16 bits and in 32 (lesson 08).
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -211,8 +211,8 @@ for name in ("GPT-2", "Llama-3-8B"):
 # %% [markdown] slide="notes"
 # The formula counts keys and values as one, which halves its number. And it gives each head its own, though in
 # Llama-3-8B every four share: alone, that makes it four times too large. Where two share, the errors would cancel, but
-# two share in none of the three models tried. (And even then only if the heads' values together are the hidden size, as
-# in these three but not in every model.)
+# two share in none of the three models tried. (And that only if the heads' values together are the hidden size, as
+# here.)
 
 # %% slide="subslide" folded=true
 told(86, found, votes, "With selective checkpointing a layer keeps 34 sbh bytes.")
@@ -230,7 +230,7 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # One of the two options keeps 34, so the sentence holds in part. The other, which computes whole layers again, is what
-# the library *transformers* calls checkpointing (lesson 13). (The script says *Megatron-style*; Megatron has both.)
+# the library *transformers* calls checkpointing (lesson 13).
 
 # %% slide="subslide" folded=true
 less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
@@ -260,10 +260,10 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # We count what attention keeps for the backward pass, with its queries, keys and values. The source does not say what
-# it counts. It adds that its "memory footprint is the same no matter if you use dropout or masking". So it is, for flash
-# attention; ordinary attention keeps more with dropout. That leaves open which bars are meant. The blue ones, without
-# dropout, come nearer to ten and twenty, and reach neither. The rest of each layer stays. So the peak, which is what a
-# card has to hold, falls less.
+# it counts. It adds that its "memory footprint is the same no matter if you use dropout or masking". So it is for flash
+# attention, but ordinary attention keeps more with dropout: this leaves open which bars are meant. The blue ones,
+# without dropout, come nearer to ten and twenty, and reach neither. The rest of each layer stays. So the peak, which is
+# what a card has to hold, falls less.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -305,8 +305,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It has more weights and more arithmetic. *Misleading*: it is smaller in layers and in maps, and *smaller* is read as
-# being about the whole network.
+# *Misleading*: VGG-16 is smaller in layers and in maps, and *smaller* is read as being about the whole network.
 
 # %% [markdown] slide="slide"
 # ## True when, and on what condition?
@@ -344,9 +343,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# With 128 samples a card the sentence holds of GTX Titans on PCIe 2.0, and of H100s on PCIe 5.0. Give either card
-# NVLink, or 1,024 samples, and four of them are worth having. (H100s of this kind come with NVLink: such pairs, and the
-# outlined ones, separate the link from the card.)
+# Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (H100s of this kind come
+# with NVLink: such pairs, and the outlined ones, separate the link from the card.)
 #
 # Why 2.0, when a GTX Titan can do 3.0? A text of that time counts on 6 GiB/s. And an Intel processor of its day has 40
 # lanes, some eight for each of four cards: at 3.0 they carry about what 16 carry at 2.0. With 16 lanes of 3.0 each, the
@@ -370,11 +368,10 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It says that it can be done, so one way is enough: of the five ways one fits, the one that keeps no gradient and leaves
-# the moments on the host, which does the update. The published run keeps moments of 8 bits in pages, moves them to the
-# card and updates there. Its 18.9 GiB lies between our peak with all logits and our peak without. A loss in pieces
-# takes less than all logits, pages of moments on the card take more; how much of each is in it we do not know. Lesson
-# 14 says what this costs.
+# It says that it can be done, so one way is enough: the one that keeps no gradient and leaves the moments on the host,
+# which does the update, fits. The published run keeps moments of 8 bits in pages, moves them to the card and updates
+# there. Its 18.9 GiB lies between our peak with all logits and our peak without. A loss in pieces takes less than all
+# logits, pages of moments on the card take more; what each makes of it we do not know. Lesson 14 says what this costs.
 
 # %% slide="subslide" folded=true
 better = (
@@ -398,10 +395,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# VGG-16, a large network of 2014, fits one card of its time. GPT-3's weights alone, in 16 bits, need nearly two of the
-# catalogue's largest today; gradients, moments and the temporaries of PyTorch's default Adam, all in float32, make it
-# many more. So *outdated* goes no further than its rule, which looks at one large network of each time. We know of no
-# count of what share of today's training fits one card.
+# GPT-3's weights alone, in 16 bits, need nearly two of the catalogue's largest cards; gradients, moments and the
+# temporaries of PyTorch's default Adam, all in float32, make it many more. So *outdated* goes no further than its rule,
+# which looks at one large network of each time. We know of no count of what share of today's training fits one card.
 
 # %% [markdown] slide="slide"
 # ## Is that the reason?
@@ -466,8 +462,8 @@ for words, these in (("your twelve", found), (f"all {len(CLAIMS)} sentences", ev
     print(f"Of {words}: {counts}")
 
 # %% [markdown] slide="notes"
-# The counts depend on which sentences we chose, and on the thresholds of the verdicts. A sentence stays *open* if the
-# number that would decide it was never published, or if it cannot be measured.
+# The counts depend on which sentences we chose. A sentence stays *open* if the number that would decide it was never
+# published, or if it cannot be measured.
 
 # %% [markdown] slide="slide"
 # ## Judge one yourself
