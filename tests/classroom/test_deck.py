@@ -173,7 +173,7 @@ def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any,
         page.wait_for_timeout(50)
     before, cells = page.locator(".course-explorer svg[role=img]").first, page.evaluate(SLIDE)["cells"]
     label = before.get_attribute("aria-label")
-    page.locator(".course-explorer .noUi-handle").first.focus()
+    page.locator(".course-explorer :is(.noUi-handle, select)").first.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
         "label => document.querySelector('.course-explorer svg[role=img]').getAttribute('aria-label') !== label",
