@@ -843,10 +843,10 @@ print(f"the worst is off by {100 * worst:.3f} %.")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, one long text keeps no more than
-#    short ones of as many tokens; it costs time.
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, length adds no memory to a
+#    token, only time.
 # 2. Then the logits fill it: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB and, by our prediction, in less time.
+# 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
 
 # %% [markdown] slide="notes"
 # Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a
