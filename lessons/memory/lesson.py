@@ -389,8 +389,8 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 #   convolutions, picks.
 # - *Reserved*, `torch.cuda.memory_reserved()`, is what PyTorch's caching allocator holds of the card. It takes *segments*
 #   from the driver and cuts *blocks* for tensors out of them.
-# - `nvidia-smi` adds the driver's *context* (lesson 02), which holds none of your tensors. Its size is measured, not
-#   computed.
+# - `nvidia-smi` adds, in the line of your process, the driver's *context* (lesson 02), which holds none of your tensors.
+#   Its size is measured, not computed. The card's total counts all other programs, too.
 #
 # Why is reserved more than allocated? Follow the allocator on a card with room for 60 MiB:
 
@@ -460,12 +460,12 @@ pd.Series(
 ).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
 
 # %% [markdown] slide="subslide"
-# How to read it, five questions in this order: the request, fragmentation, other programs, your own tensors, growth.
+# How to read it, five questions in this order: what is left, fragmentation, other programs, your own tensors, growth.
 
 # %% [markdown] slide="notes"
-# 1. **Is the request itself too large?** Yes, if *asked for* is more than *free* and *unallocated* together: there is not
-#    that much left, however it lies. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request
-#    could not use.
+# 1. **Is that much left at all?** No, if *asked for* is more than *free* and *unallocated* together, however they lie: then
+#    go on with question 3. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not
+#    use.
 # 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
@@ -496,13 +496,13 @@ pd.Series(
 # | answer | what it means |
 # |---|---|
 # | *no* | tensors and the least context are more than the card |
-# | *fits* | every request finds room beside the most context, with workspace and 2 % to spare |
+# | *fits* | tensors, guessed workspace and gaps find room beside the most context, with 2 % to spare |
 # | *tight* | neither: it may run or fail |
 
 # %% [markdown] slide="notes"
 # The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
-# reports (lesson 02's *large* and *small* one). Beside each, `fit` replays PyTorch's allocator on a card of that size. What
-# convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
+# reports (lesson 02's *large* and *small* one). To see the gaps, `fit` replays PyTorch's allocator twice, beside each of
+# them. What convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
 #
 # VGG-16 again, on a card of 11 GiB. One image more takes 70 MiB of tensors:
 
@@ -546,8 +546,9 @@ print(f"in one piece, without gaps, the step takes {most} of {format_bytes(room)
 
 # %% [markdown] slide="notes"
 # By our guess the request is the workspace of `conv1_2`'s backward pass. It takes two causes together, a large workspace
-# and gaps: without either there is room, as the last two lines say. A slower convolution, which wants less workspace,
-# may run. Hence *tight*, not *no*. The batches around it, by the same replay:
+# and gaps: without either there is room, as the last two lines say. PyTorch expects this case: where a workspace finds no
+# room, it tries cuDNN's next algorithm, which may want less and be slower. Hence *tight*, not *no*. The batches around it,
+# by the same replay:
 
 # %% slide="subslide" folded=true
 looked = range(found.fits - 6, found.some + 5)
@@ -560,8 +561,8 @@ verdicts(
 
 # %% [markdown] slide="notes"
 # In the replay the blocks fall into the segments differently from batch to batch; nobody has run these batches. So *the
-# largest batch that fits* has two answers; the course reports the batch up to which *every* batch fits. Treat the edge as
-# a zone: a tight batch may well run.
+# largest batch that fits* has two answers: the batch up to which *every* batch fits, and the largest that does. The course
+# reports the first. Treat the edge as a zone: a tight batch may well run.
 
 # %% slide="skip" folded=true
 said = ladder()
@@ -743,7 +744,7 @@ pd.DataFrame(rows) if rows else None
 # 3. Allocated, reserved and `nvidia-smi`'s figure are three numbers, and none of them says whether a batch fits.
 
 # %% [markdown] slide="notes"
-# Five claims from articles and forums of 2014 to 2017, in our words. A verdict is computed when the cell runs; the
+# Five claims that people have published, in our words. A verdict is computed when the cell runs; the
 # others on memory are in Appendix A.
 
 # %% slide="subslide"
