@@ -53,8 +53,8 @@ from lessons.shared.digits import Variant, compare, learned
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
 # The two networks do nearly the same arithmetic. For each position, in units of 64 · 64 multiply-adds, a block of the
-# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. That is not yet time: maps have to be read and
-# written, too (lesson 01). (A GFLOP here counts a multiply-add as two operations. Papers often count it as one.)
+# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. That is not yet time: maps must be read and written,
+# too. (A GFLOP here counts a multiply-add as two operations. Papers often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -304,9 +304,6 @@ table.map(format_bytes).assign(
 # (8.2 against 111 GFLOP, 26 against 342 million weights.) A block like `conv2_2` keeps four times as much as
 # ResNet-34's, less a quarter: three times. The whole peak is only 2.6 times, as what lies outside the blocks takes about
 # as much in both.
-#
-# (WRN-28-10, a *wide residual network* of Zagoruyko and Komodakis, 2016, pays the full price: pairs of 3×3 at ten times
-# the width, in 28 layers.)
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
@@ -546,8 +543,8 @@ pd.DataFrame(rows).T.rename_axis("between the same 1×1")
 
 # %% [markdown] slide="notes"
 # With a full 3×3 the block does 24 times the arithmetic and keeps the same bytes. Depthwise saves arithmetic and
-# weights, and no map. Nor does it save as much time as arithmetic: it does 18 operations for a value, and moves at least
-# 8 bytes for it. That is 2 a byte, where an RTX 4090 balances at 73 (lesson 01). So it waits for memory, as a ReLU does.
+# weights, and no map. Nor does it save as much time as arithmetic: 18 operations for a value that moves at least 8 bytes
+# are 2 a byte, and an RTX 4090 balances at 73 (lesson 01). So it waits for memory, as a ReLU does.
 #
 # ReLU saves its output, which the next convolution keeps anyway. PyTorch's ReLU6 saves its input: one map more at each of
 # the two wide places. Working in place it saves a copy of that input, so nothing is won.
@@ -641,8 +638,7 @@ pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="notes"
 # With batch norms, as in ResNets, double both numbers of the first point. The fourth is for 24 channels, expanded to
-# 144, with batch norms and ReLU. A squeeze need not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen
-# matrix to save gradients and optimizer state.
+# 144, with batch norms and ReLU. LoRA, in lesson 14, squeezes to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.
