@@ -633,7 +633,7 @@ pd.DataFrame(rows) if rows else None
 #
 # 1. By itself a squeeze costs m values a position. Each layer that stays narrow saves C − m.
 # 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
-# 3. ResNet-50 spends that on width, and training keeps the wide maps.
+# 3. ResNet-50 spends that on width; training keeps the wide maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
