@@ -16,7 +16,7 @@
 #
 # 1. count what a 1×1 convolution produces, what it owns and what it keeps;
 # 2. say whether a squeeze will pay in memory, before you run it;
-# 3. tell what a squeeze does to memory from what it does to arithmetic;
+# 3. tell apart what a squeeze does to memory and what it does to arithmetic;
 # 4. count a block that is turned inside out, as in MobileNet.
 #
 # About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
@@ -53,8 +53,8 @@ from lessons.shared.digits import Variant, compare, learned
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
 # The two networks do nearly the same arithmetic. For each position, in units of 64 · 64 multiply-adds, a block of the
-# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two
-# operations. Papers often count it as one.)
+# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. That is not yet time: maps must be read and written,
+# too. (A GFLOP here counts a multiply-add as two operations. Papers often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -152,9 +152,9 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # From ResNet-34 to ResNet-50 three things changed: the maps between blocks are four times as wide, the blocks squeeze,
-# and each has one convolution more. The last two go together: the second 1×1 is there to undo the squeeze. So take the
-# width out of the comparison: build a ResNet-34 that squeezes nowhere, and is as wide between its blocks as ResNet-50.
-# But first, one squeeze by hand.
+# and each has one convolution more. The last two go together: the second 1×1 is there to undo the squeeze. So compare
+# at equal width: with a ResNet-34 that squeezes nowhere, but is as wide between its blocks as ResNet-50. But first, one
+# squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -243,7 +243,7 @@ reveal(
 )
 
 # %% folded=true
-owned = {name: 3 * steps[name].by_role()["parameters"] for name in (wide, deep)}
+at_peak = pd.DataFrame({name: steps[name].by_role() for name in (wide, deep)})
 kept = {name: tables[name]["saved feature maps"] for name in (wide, deep)}
 layers = {name: [layer.split(".")[0] for layer in tables[name].index] for name in kept}
 by_block = pd.DataFrame({name: kept[name].groupby(layers[name]).sum() for name in kept})
@@ -255,8 +255,11 @@ rows = {
     "maps, conv3_1, conv4_1 and conv5_1": blocks[first].drop("conv2_1").sum(),
     "maps, before and after the blocks": by_block.sum() - blocks.sum(),
     "all maps": by_block.sum(),
-    "weights, gradients, momentum": pd.Series(owned),
-    "peak": pd.Series({name: steps[name].peak_bytes for name in owned}),
+    "at the peak: maps": at_peak.loc["feature maps"],
+    "at the peak: weights, gradients, momentum": at_peak.loc[
+        ["parameters", "weight gradients", "optimizer state"]
+    ].sum(),
+    "peak": at_peak.sum(),
 }
 table = pd.DataFrame(rows).T
 table.map(format_bytes).assign(
@@ -265,12 +268,12 @@ table.map(format_bytes).assign(
 
 # %% [markdown]
 # **The width costs, not the squeeze.** At equal width, the network that squeezes keeps 17 % less in maps. Its peak is 31 %
-# lower, and most of that difference is weights, their gradients and momentum.
+# lower; of that difference two thirds are weights, their gradients and momentum.
 
 # %% [markdown] slide="notes"
 # Twelve of the sixteen blocks save the quarter that we counted, `conv2_1` a fifth; `conv3_1`, `conv4_1` and `conv5_1`
-# keep a tenth *more*. (The peak is not the sum of the rows above it: at that moment some weight gradients do not exist
-# yet, some maps are already freed, and images and gradient maps are not in the table at all.)
+# keep a tenth *more*. (At the peak some maps are already freed, and some weight gradients do not exist yet. The rest of
+# the peak is mostly gradient maps and images.)
 
 # %% [markdown] slide="skip"
 # <details><summary>By hand: the four others</summary>
@@ -291,14 +294,16 @@ table.map(format_bytes).assign(
 # m · C. That is less if m is below 0.9 · C. Weights follow the same count.
 
 # %% [markdown] slide="subslide"
-# At equal width a squeeze saves a quarter of most blocks' maps, and nine tenths of arithmetic and weights.
+# At equal width the bottleneck saves a quarter of most blocks' maps, and more than nine tenths of the network's
+# arithmetic and weights.
 #
-# **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps those wide
-# maps: four times as much, less a quarter, is three times.
+# **ResNet-50 spends that on width:** between its blocks it is four times as wide as ResNet-34, for about the same
+# arithmetic. Training keeps those wide maps.
 
 # %% [markdown] slide="notes"
-# (WRN-28-10, a *wide residual network* of Zagoruyko and Komodakis, 2016, pays the full price: pairs of 3×3 at ten times
-# the width, in 28 layers.)
+# (8.2 against 111 GFLOP, 26 against 342 million weights.) A block like `conv2_2` keeps four times as much as
+# ResNet-34's, less a quarter: three times. The whole peak is only 2.6 times, as what lies outside the blocks takes about
+# as much in both.
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
@@ -346,7 +351,7 @@ runs = {
     "one layer narrow": ["conv3_2"],
     "two layers narrow": ["conv3_2", "conv3_3"],
 }
-widths = (16, 32, 64, 96, 128, 160, 192)
+widths = (16, 32, 64, 96, 128, 160, 192, 208)
 change = {
     name: [
         (squeezed_vgg16("conv3_2", m, run).peak_bytes - published.peak_bytes) / GIB
@@ -368,7 +373,7 @@ def break_even(narrow):
 
 one, two = (break_even(runs[name]) for name in ("one layer narrow", "two layers narrow"))
 plane(
-    Axis("channels of the squeeze before conv3_2", low=0),
+    Axis("channels of the squeeze before conv3_2", low=0, high=widths[-1]),
     Axis(
         "GiB more or less at the peak",
         low=min(map(min, change.values())) * 1.1,
@@ -401,7 +406,7 @@ plane(
 # </details>
 
 # %% [markdown] slide="slide"
-# Arithmetic and weights follow one count, memory follows another. VGG-16 again:
+# Arithmetic and weights are counted one way, kept maps another: one can fall while the other rises. VGG-16 again:
 
 # %% folded=true
 rows = {}
@@ -431,8 +436,7 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown] slide="notes"
 # In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. Our yardstick is what
-# could stand in its place, a plain 3×3 at 24 channels with normalisation and ReLU. It computes even less. (A full 3×3 at
-# the width *inside*, 144 channels, comes further down; beside that one the block computes little.)
+# could stand in its place, a plain 3×3 at 24 channels with normalisation and ReLU. (It computes even less.)
 #
 # The next block keeps what this one hands on. So we trace two in a row, and count the first. (MobileNetV2 also adds a
 # block's input to its output. Then the sum is kept instead.)
@@ -518,7 +522,7 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # On a phone a network only runs forward, and nothing is kept. In training the wide maps are. Does the depthwise
-# convolution save any of them? Put a full 3×3 in its place. And put in ReLU6, MobileNetV2's own activation, which cuts
+# convolution save any of them? Put a full 3×3 at 144 channels in its place. And put in ReLU6, MobileNetV2's own activation, which cuts
 # off at 0 and at 6:
 
 # %% folded=true
@@ -538,8 +542,9 @@ for name, block in {
 pd.DataFrame(rows).T.rename_axis("between the same 1×1")
 
 # %% [markdown] slide="notes"
-# A full 3×3 between the same 1×1 convolutions does 24 times the arithmetic and keeps the same bytes. Depthwise saves
-# arithmetic and weights, and no map.
+# With a full 3×3 the block does 24 times the arithmetic and keeps the same bytes. Depthwise saves arithmetic and
+# weights, and no map. Nor does it save as much time as arithmetic: 18 operations for a value that moves at least 8 bytes
+# are 2 a byte, and an RTX 4090 balances at 73 (lesson 01). So it waits for memory, as a ReLU does.
 #
 # ReLU saves its output, which the next convolution keeps anyway. PyTorch's ReLU6 saves its input: one map more at each of
 # the two wide places. Working in place it saves a copy of that input, so nothing is won.
@@ -574,7 +579,7 @@ table.map(format_share).assign(
 print(textwrap.fill(trained.provenance("squeezed"), 88))
 
 # %% [markdown] slide="notes"
-# (The gap is to 32 channels throughout, after 30 epochs. *Seeds apart*: the best of three runs less the worst, then.)
+# (The gap, taken before rounding, is to 32 channels throughout, after 30 epochs. *Seeds apart*: the best of three runs less the worst, then.)
 #
 # After three epochs each narrow network looks bad. After thirty, the gap of either squeeze is smaller than the distance
 # between its own seeds: no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder
@@ -600,7 +605,7 @@ needs[["traced peak", "measured peak"]].map(format_bytes)
 squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 
 # %% [markdown] slide="notes"
-# Try three things. Change the channels: between which two of them does the peak begin to rise? (By hand first; `pool1`
+# Try three things. Change the channels: between which two settings does the squeeze stop paying? (By hand first; `pool1`
 # follows.) Find a 1×1 convolution that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose,
 # and why so little?
 
@@ -627,14 +632,13 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. By itself a squeeze costs m values a position. Each layer that stays narrow saves C − m.
-# 2. Before a 3×3 it saves arithmetic if m < 0.9 · C.
-# 3. ResNet-50 spends that on width, and training keeps the wide maps.
+# 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
+# 3. ResNet-50 spends that on width; training keeps the wide maps.
 # 4. MobileNetV2's block, wide inside, keeps 13 times a plain 3×3's maps.
 
 # %% [markdown] slide="notes"
 # With batch norms, as in ResNets, double both numbers of the first point. The fourth is for 24 channels, expanded to
-# 144, with batch norms and ReLU. A squeeze need not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen
-# matrix to save gradients and optimizer state.
+# 144, with batch norms and ReLU. LoRA, in lesson 14, squeezes to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.
