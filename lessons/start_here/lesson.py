@@ -323,8 +323,8 @@ more = measured.peak_bytes - traced.peak_bytes
 print(f"measured: {more:+,} bytes from the trace (scratch memory of operators, if any)")
 
 # %% [markdown] slide="slide"
-# Which raises the peak more: a *kernel* (here: a convolution's window) of 11 × 11, or twice as many channels? First guess
-# what the kernel alone adds. Then try both, one at a time.
+# Which raises the peak more: a *kernel* (here: a convolution's window) of 11 × 11, or twice as many channels? Guess what
+# the kernel alone adds. Then try both.
 
 # %%
 guess_kernel = predict(

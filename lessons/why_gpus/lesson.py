@@ -289,9 +289,9 @@ side_by_side(
 # > crossover = head start / gain for a sample
 
 # %% [markdown] slide="notes"
-# Roughly: the gain is the time by which the CPU takes longer for one more sample. In the bars of the bet (launches, Python
-# and autograd, work not hidden), the head start is the card's whole bar less this machine's launches and Python; the gain is this machine's *work not hidden*, divided by
-# the 32 samples.
+# Roughly: the gain is the time by which the CPU takes longer for one more sample. In the bars of the bet (launches,
+# Python and autograd, work not hidden), the head start is the card's whole bar less this machine's launches and Python;
+# the gain is this machine's *work not hidden*, divided by the 32 samples.
 
 # %%
 guess_batch = predict(
