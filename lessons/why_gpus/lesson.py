@@ -102,7 +102,7 @@ machine(
 # memory and is needed on the card crosses it.
 #
 # On a card a *thread* is one run of a short program, here one that computes one output value (libraries let a thread
-# compute several). A CPU's threads, two in each core of the picture, run any program.
+# compute several).
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
@@ -122,8 +122,8 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
-# matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread of the CPU and on all, the best counts: other
-# programs make runs slower. Where the middle run was much slower, the machine may be busy: trust that row less.
+# matrices of 512 × 512; a copy of 128 MiB. The best of many runs counts, on one thread of the CPU or on all. Where the
+# middle run was much slower, the machine may be busy: trust that row less.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here(seconds=1)
@@ -283,8 +283,8 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch adds work, not launches. In the model the card's launches cost more: the CPU has a *head start*. Each
-# further sample costs the card less time than the CPU: a *gain*.
+# A larger batch adds work, not launches. In the model the card's launches cost more (the CPU's *head start*), each sample
+# less (the card's *gain*).
 #
 # > crossover = head start / gain for a sample
 
@@ -296,7 +296,7 @@ side_by_side(
 # %%
 guess_batch = predict(
     "The same network. How many samples must a batch have for the RTX 4090 to win? "
-    "(The bars of the bet allow an estimate.)",
+    "(The bet's bars allow an estimate.)",
     unit="in a batch",
 )
 guess_batch
@@ -344,7 +344,7 @@ plane(
 
 # %% [markdown] slide="notes"
 # Rings: measured here. Blue: the model's card, for three prices of a launch; dashed: each batch copied first, over PCIe
-# 4.0, and the host does not wait for the copy. Dots: crossovers.
+# 4.0. Dots: crossovers.
 
 # %% [markdown] slide="subslide"
 # **So a crossover is a range.** The thin lines show what the price of a launch does; in this model the CPU's head start
@@ -356,18 +356,6 @@ print(f"over PCIe:                                 {digits.crossover(pcie) or 2*
 
 # %% [markdown] slide="notes"
 # Python cancels, as we assumed the same on both sides; a measurement on a card would test that.
-#
-# The estimate by hand treats all work as if it grew with the batch. Some does not: the weights are updated once a step. In
-# our runs it was good to a factor of two:
-
-# %% tags=["nbval-ignore-output"] folded=true
-beyond = (digits.measured[128] - whole) / 96
-print(f"gain for a sample  {format_seconds(gain)}; from 32 to 128, {format_seconds(beyond)}")
-if head > 0 and gain > 0:
-    print(f"head start         {format_seconds(head)}")
-    print(f"crossover          {head / gain:.0f} by hand, {meets} on the measured line")
-else:
-    print("the bars show no head start, or no gain: nothing to divide")
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -405,8 +393,8 @@ print("the card wins from batch", rough(other.crossover()))
 print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>A wide one: in our runs 64 inputs and 1,000 units went to the card from a
-# batch of about 4, and so did 784 inputs and 100 units.</details>
+# <details><summary>What you will see</summary>A wide one: 64 inputs and 1,000 units, from a batch of about 4 in our
+# runs.</details>
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -522,12 +510,11 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# So many operations a chip can do while one byte arrives. RTX 4090: two thirds of 82.6 TFLOP/s over three quarters of 1,008
-# GB/s, 55,100 / 756 = 73. An operator with fewer operations a byte waits for memory, one with more for arithmetic.
+# So many operations a chip can do while one byte arrives. RTX 4090: two thirds of 82.6 TFLOP/s over three quarters of
+# 1,008 GB/s, 55,100 / 756 = 73. Below it an operator waits for memory, above it for arithmetic.
 #
-# A larger batch reads the same weights for more samples, so the intensity rises. Far enough? (The 11,500 above counted the
-# launch alone. The host spends Python on each operator too, so this layer's kernels are what one waits for from tens of
-# thousands of samples on.)
+# A larger batch reads the same weights for more samples, so the intensity rises. Far enough? (The 11,500 above counted
+# the launch alone. With Python's share it is tens of thousands.)
 
 # %%
 guess_intensity = predict(
@@ -640,9 +627,9 @@ pd.DataFrame(
 # Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
 
 # %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs. The devices are those of the time, the two Xeons and the Titan X from above,
-# both at the same share of their peaks. By the model are the cases of 38 with one hidden layer, each n of 52, and
-# both numbers of 59, whose grid is that of 38.
+# Each verdict is computed when the cell runs. The devices are the two Xeons and the Titan X from above, both at the
+# same share of their peaks. By the model are 38's cases with one hidden layer, 52, and both numbers of 59, whose grid
+# is that of 38.
 
 # %%
 judge([38, 52, 54, 59])
@@ -660,10 +647,10 @@ judge([38, 52, 54, 59])
 
 # %% [markdown] slide="notes"
 # And your network? Halve the batch and time a step of each. If the time hardly falls, the step is mostly overhead: do
-# not expect much of a card. By our model CPU and card are about even then, and the price of a launch decides; in what
-# others measured the CPU was ahead, twice as fast at batch 1 in the figure of 2018. If the time nearly halves, a card has
-# something to do, most of all with wide layers or convolutions and large batches. We have measured no card; lines from yours
-# (`course record`) would settle it.
+# not expect much of a card. By our model CPU and card are about even then; in what others measured the CPU was ahead,
+# twice as fast at batch 1 in the figure of 2018. If the time nearly halves, a card has something to do, most of all
+# with wide layers or convolutions and large batches. We have measured no card; lines from yours (`course record`) would
+# settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
@@ -728,8 +715,7 @@ small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
 # For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
-# once for the whole product, and their libraries are written for a core's lanes and caches. What each is worth we have not
-# taken apart. On a small product all threads can be slower than one.
+# once for the whole product, and their libraries are written for a core's lanes and caches.  On a small product all threads can be slower than one.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
