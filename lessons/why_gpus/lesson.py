@@ -500,10 +500,9 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Once kernels are long enough to hide the launches, what do they wait for, arithmetic or bandwidth?
+# Once launches are hidden, what do kernels wait for?
 #
-# An operator's *arithmetic intensity*: operations (FLOP) per byte. A chip has such a number too, its *ridge*: arithmetic
-# rate / bandwidth.
+# An operator's *arithmetic intensity*: operations (FLOP) per byte. A chip's *ridge*: arithmetic rate / bandwidth.
 
 # %% tags=["nbval-ignore-output"]
 print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
