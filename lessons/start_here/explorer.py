@@ -7,7 +7,7 @@ from functools import partial
 from classroom.explorer import Page
 from lessons.memory.explorer import memory_explorer
 
-# Begins as the lesson's cell does. All that the lesson asks: which batch fits, on this card, on one of 4 GiB, of other
+# Begins as the lesson's cell does. All that the lesson asks: which batch fits, on this card, on one of 6 GiB, of other
 # networks.
 PAGE = Page(
     partial(memory_explorer, "GoogLeNet", batch=128, card_gib=8),

@@ -49,7 +49,7 @@ doctor.show()
 
 # %% [markdown] slide="notes"
 # Yesterday, with 128 images in a batch, it trained. Today, with 256, it fails in its first step. The optimizer is SGD with
-# *momentum*, which keeps one number for each parameter: a running sum of its gradients.
+# *momentum*, which keeps one number for each parameter: a running sum of its gradients. (A MiB is 2²⁰ bytes, a GiB 2³⁰.)
 #
 # Every lesson asks you for a number before it shows one. Type what you honestly think, and click *Predict*. Being
 # surprised is the point.
@@ -70,7 +70,8 @@ guess
 
 # %% [markdown] slide="notes"
 # The cell below *traces* such a step: it runs the step on shapes alone, without any numbers, and records for each tensor
-# when it is created and freed, how large it is and what it is for. That takes about a second.
+# when it is created and freed, how large it is and what it is for. That takes about a second. It is a step after the first:
+# the optimizer's momentum is there already.
 
 # %%
 with torch.device("meta"):  # shapes without numbers
@@ -101,7 +102,10 @@ reveal(
         ),
         (8.0, "Close. It is a little more."),
         (yesterday.peak_bytes / GIB, "That much it needed yesterday, with 128 images."),
-        (16.0, "Twice the answer. A layer keeps one map for the backward phase, not two."),
+        (
+            16.0,
+            "Twice the answer. A convolution and its ReLU keep one map between them, not two.",
+        ),
         (1.0, "Forty times the parameters, and still not nearly enough."),
         (2.0, "As if only the running layer needed room. What layers make has to stay."),
     ],
@@ -121,11 +125,14 @@ skyline(today, limit_bytes=8 * GIB)
 #
 # The driver keeps part of the card for itself: the *context*, which we take to be 0.5 GiB. So the dashed line is at 7.5
 # GiB, and the ring is where the step crosses it. Around there, in the forward phase, it ends with *out of memory*. The
-# backward phase never happens; the figure draws it all the same, to show how much is missing.
+# backward phase never happens; the figure draws it all the same. The hatched part is what the card lacks. (The title counts
+# from 8 GiB, without the context.)
 
 # %% slide="skip" folded=true
-full = int((today.total > 8 * GIB).argmax())
-print(f"All 8 GiB are in use in the {today.phases[full]} phase, at {today.layers[full]}")
+full = int((today.total > 7.5 * GIB).argmax())
+lacks = today.peak_bytes / GIB - 7.5
+print(f"The tensors pass 7.5 GiB in the {today.phases[full]} phase, at {today.layers[full]}")
+print(f"lacking: {lacks:.2f} GiB, of which {lacks - 0.5:.2f} beyond 8 GiB and 0.5 context")
 
 # %% [markdown] slide="slide"
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
@@ -316,8 +323,8 @@ more = measured.peak_bytes - traced.peak_bytes
 print(f"measured: {more:+,} bytes from the trace (scratch memory of operators, if any)")
 
 # %% [markdown] slide="slide"
-# What moves the peak more, a *kernel* (here: a convolution's window) of 11 × 11, or twice the channels? Guess for the
-# kernel. Then change one number and run the cell.
+# Which raises the peak more: a *kernel* (here: a convolution's window) of 11 × 11, or twice as many channels? Guess what
+# the kernel alone adds. Then try both.
 
 # %%
 guess_kernel = predict(
@@ -337,7 +344,7 @@ print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% folded=true
 added = 4 * 16 * 3 * (11 * 11 - 3 * 3)  # bytes of the further weights
-grows = {}
+grows = {}  # KiB
 for kernel_side, outputs in ((11, 16), (3, 32)):
     other = nn.Sequential(
         nn.Conv2d(3, outputs, kernel_side, padding=kernel_side // 2), nn.ReLU()
@@ -345,10 +352,11 @@ for kernel_side, outputs in ((11, 16), (3, 32)):
     at = training_step(other, (3, 64, 64), outputs, criterion=mean, target="cpu").at(32)
     growth = at.peak_bytes - traced.peak_bytes
     grows[f"{kernel_side} × {kernel_side}, {outputs} channels"] = growth / KIB
+wider = grows.pop("3 × 3, 32 channels")
+print(f"twice the channels: {wider * KIB / MIB:.0f} MiB more")
 reveal(
     guess_kernel,
     grows,
-    against="11 × 11, 16 channels",
     thoughts=[
         (
             added / KIB,
@@ -376,7 +384,7 @@ reveal(
 # their momentum. Their gradients do not exist yet when three blocks of 8 MiB meet. Sizes add up only while they
 # are *alive at the same time*. (On a GPU a convolution may take scratch memory besides.)
 #
-# Twice the channels means outputs of twice the size, and so nearly twice the peak. In this layer the parameters hardly
+# Twice the channels means outputs of twice the size, and so nearly twice the peak. In these two layers the parameters hardly
 # count; lesson 02 has a network in which they are nearly all.
 #
 # </details>
@@ -387,27 +395,25 @@ reveal(
 # Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
 
 # %% [markdown] slide="notes"
-# This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and what the largest
-# batch is. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*.
+# This is an *explorer*. Under it you read whether the step fits, which role takes most, and how large the batch may
+# be. (The *allocator* is the part of PyTorch that hands out the card's memory, in *blocks*.)
 #
-# Run the cell. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card of 4
+# Run the cell. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card of 6
 # GiB, and guess its largest batch before you read the sentence. Then try another network.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# The last sentence names two batches. Between them a step is *tight*: its peak is so close to the dashed line that it may
-# run or fail. The context may be smaller than 0.5 GiB, and the blocks may fall badly; lesson 03 says more. In numbers, and
-# for the card of 4 GiB too:
+# The last sentence names two batches. Up to the first a step fits (of so many, every 2nd was tried). Beyond the second
+# the tensors, beside the smallest context that was reported, are more than the card. In between it is *tight*, and we
+# do not say: the context may be smaller than 0.5 GiB, and the blocks may fall badly (lesson 03). Plan with the first.
+# In numbers, for the card of 8 GiB:
 
 # %% slide="skip" folded=true
-for card in (8, 4):
-    found = largest_batch(step, card * GIB)
-    tight = (found.fits + 1, found.tight)
-    peaks = [format_bytes(step.at(batch).peak_bytes) for batch in tight]
-    print(f"{card} GiB card, line at {card - 0.5} GiB. {found.words}")
-    print(f"  Peaks at batch {tight[0]} and {tight[1]}: {' and '.join(peaks)}.")
+found = largest_batch(step, 8 * GIB)
+for batch in (found.fits, found.tight):
+    print(f"batch {batch}: peak {format_bytes(step.at(batch).peak_bytes)}")
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
@@ -443,15 +449,15 @@ check("output_bytes")
 # terminal here in JupyterLab (*File*, *New*, *Terminal*), and type `course check 03` for the marks of exercise 03.
 
 # %% [markdown] slide="notes"
-# `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
-# folder `work`; `course doctor` checks the set-up again. Change what you like. When we correct a lesson, `git pull` and
-# `make lab` bring it to you, and your answers stay.
+# `course progress` shows all exercises at a glance. What you open through `make lab` (which runs `course lab`) are
+# your own copies, in the folder `work`; `course doctor` checks the set-up again. Change what you like. When we correct a
+# lesson, `git pull` and `make lab` bring it to you, and your answers stay.
 
 # %% [markdown] slide="slide"
 # ## Where to go
 #
 # Out of memory today? Lesson 03, which ends with a model of your own, then 04 to 10. Buying hardware? 01 and 02. Language
-# models? 03, then 13 and 14.
+# models? 03, 08 and 10, then 13 and 14.
 
 # %% [markdown] slide="skip"
 # | | lesson | its question |

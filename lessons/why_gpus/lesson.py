@@ -20,7 +20,8 @@
 # 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
-# About 95 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
+# About 100 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
+# its phases.
 # No GPU is needed. Some numbers are measured on the machine in front of you, so yours differ from those printed here.
 
 # %% slide="skip" folded=true
@@ -84,23 +85,24 @@ titan = device("Titan X (Maxwell)")
 chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
 (host, cores), (old, sms) = chips
 lanes = sms.units * sms.lanes / (cores.units * cores.lanes)
-rate, pcie3 = old.reached_bytes_per_s(), link("PCIe 3.0 x16")
+arithmetic = sms.peak_tflops / cores.peak_tflops
+bandwidth = old.reached_bytes_per_s() / host.reached_bytes_per_s()
 machine(
     chips,
-    pcie3,
-    f"The card has {lanes:.0f} times the lanes. Its memory is "
-    f"{rate / host.reached_bytes_per_s():.1f} times as fast, "
-    f"and {rate / pcie3.bytes_per_s:.0f} times as fast as the link",
+    link("PCIe 3.0 x16"),
+    f"The card: {lanes:.0f} times the lanes, {arithmetic:.1f} times the arithmetic, "
+    f"{bandwidth:.1f} times the bandwidth",
 )
 
 # %% [markdown] slide="notes"
-# Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale. What a maker sells as a "CUDA core" is a *lane*: it can do one
-# multiply-add in each clock cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming
+# Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale; others timed both on one network (*Further*). What a
+# maker sells as a "CUDA core" is a *lane*: it can do one multiply-add in each clock cycle, and a core of a CPU has lanes
+# too, here with more than twice the clock. A GPU's lanes come in groups, *streaming
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
 #
 # On a card a *thread* is one run of a short program, here one that computes one output value (libraries let a thread
-# compute several). A CPU's threads, two in each core of the picture, run any program.
+# compute several).
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
@@ -120,8 +122,8 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
-# matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread of the CPU and on all, the best counts: other
-# programs make runs slower. Where the middle run was much slower, the machine may be busy: trust that row less.
+# matrices of 512 × 512; a copy of 128 MiB. The best of many runs counts, on one thread of the CPU or on all. Where the
+# middle run was much slower, the machine may be busy: trust that row less.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here(seconds=1)
@@ -240,7 +242,7 @@ charges(
 #
 # The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. That
 # does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. The price of a launch
-# does. But whatever it is, the answer is far from what the rates promise:
+# does. Change that alone, and the answer stays far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -281,20 +283,20 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch adds work, not launches. The card's dearer launches give the CPU a *head start*, each sample the card a
-# *gain*.
+# A larger batch adds work, not launches. In the model the card's launches cost more (the CPU's *head start*), each sample
+# less (the card's *gain*).
 #
 # > crossover = head start / gain for a sample
 
 # %% [markdown] slide="notes"
-# Roughly: the gain is the time by which the CPU takes longer for one more sample. In the bars above, the head start is
-# the card's whole bar less this machine's launches and Python; the gain is this machine's *work not hidden*, divided by
-# the 32 samples.
+# Roughly: the gain is the time by which the CPU takes longer for one more sample. In the bars of the bet (launches,
+# Python and autograd, work not hidden), the head start is the card's whole bar less this machine's launches and Python;
+# the gain is this machine's *work not hidden*, divided by the 32 samples.
 
 # %%
 guess_batch = predict(
     "The same network. How many samples must a batch have for the RTX 4090 to win? "
-    "(The bars allow an estimate.)",
+    "(The bet's bars allow an estimate.)",
     unit="in a batch",
 )
 guess_batch
@@ -314,11 +316,6 @@ if meets > 1:
     thoughts.append((1, f"{said}{', unless a launch costs 5 µs' if low == 1 else ''}."))
 launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
-
-# %% [markdown] slide="skip"
-# Rings are steps measured on this machine. The card's lines are the model's, for three prices of a launch: solid, the
-# data is already on the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for
-# the copy. Dots are crossovers.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 far = max(*digits.measured, 4 * meets, 2 * high)
@@ -346,29 +343,19 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The estimate by hand charges every sample alike, and charges all work to the samples, although some comes once a step,
-# such as the update of the weights. In our runs it was good to a factor of two:
-
-# %% tags=["nbval-ignore-output"] folded=true
-beyond = (digits.measured[128] - whole) / 96
-print(f"gain for a sample  {format_seconds(gain)}; from 32 to 128, {format_seconds(beyond)}")
-if head > 0 and gain > 0:
-    print(f"head start         {format_seconds(head)}")
-    print(f"crossover          {head / gain:.0f} by hand, {meets} on the measured line")
-else:
-    print("the bars show no head start, or no gain: nothing to divide")
+# Rings: measured here. Blue: the model's card, for three prices of a launch; dashed: each batch copied first, over PCIe
+# 4.0. Dots: crossovers.
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** The thin lines show what the price of a launch does. To copy each batch takes two more calls of
-# 10 µs, for samples and labels:
+# **So a crossover is a range.** The thin lines show what the price of a launch does; in this model the CPU's head start
+# is the extra cost of the card's launches. To copy each batch takes two more calls of 10 µs, for samples and labels:
 
 # %% tags=["nbval-ignore-output"] folded=true
 print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# **So a crossover is a range.** In this model the CPU's head start is the extra cost of the card's launches. Python cancels,
-# as we assumed the same on both sides; a measurement on a card would test that.
+# Python cancels, as we assumed the same on both sides; a measurement on a card would test that.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -404,6 +391,10 @@ plane(
 other = contest(inputs=16, units=30, cpu=mine, card=card)
 print("the card wins from batch", rough(other.crossover()))
 print("with transfers, from batch", rough(other.crossover(pcie)))
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>A wide one: 64 inputs and 1,000 units, from a batch of about 4 in our
+# runs.</details>
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -509,19 +500,20 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Kernels that outlast the host's next launch wait for arithmetic or bandwidth. Which?
+# Once launches are hidden, what do kernels wait for?
 #
-# An operator's *arithmetic intensity*: operations (FLOP) per byte. Our first layer, batch 32: 409,600
-# operations, 46,592 bytes.
+# An operator's *arithmetic intensity*: operations (FLOP) per byte. A chip's *ridge*: arithmetic rate / bandwidth.
 
 # %% tags=["nbval-ignore-output"]
 print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# A chip's balance is called its *ridge*. Below it an operator waits for memory, above it for arithmetic. A larger batch
-# reads the same weights for more samples, so the intensity rises. Far enough? (With Python's share of
-# each launch, this layer's kernels outlast it from batches of tens of thousands on.)
+# So many operations a chip can do while one byte arrives. RTX 4090: two thirds of 82.6 TFLOP/s over three quarters of
+# 1,008 GB/s, 55,100 / 756 = 73. Below it an operator waits for memory, above it for arithmetic.
+#
+# A larger batch reads the same weights for more samples, so the intensity rises. Far enough? (The 11,500 above counted
+# the launch alone. With Python's share it is tens of thousands.)
 
 # %%
 guess_intensity = predict(
@@ -626,7 +618,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # Width alone does nothing: with one row, each weight that is read is used once, in a wide layer as in fc6. It takes both,
-# width and rows.
+# width and rows. A convolution's rows are the places of its map: conv3_2 has 3,136 even for one image.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -634,8 +626,9 @@ pd.DataFrame(
 # Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
 
 # %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs. The devices are those of the time, the two Xeons and the Titan X from above,
-# both at the same share of their peaks.
+# Each verdict is computed when the cell runs. The devices are the two Xeons and the Titan X from above, both at the
+# same share of their peaks. By the model are 38's cases with one hidden layer, 52, and both numbers of 59, whose grid
+# is that of 38.
 
 # %%
 judge([38, 52, 54, 59])
@@ -652,8 +645,11 @@ judge([38, 52, 54, 59])
 # 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# And your network? If its steps are mostly overhead, CPU and card are about even, and the price of a launch decides. A
-# card is good at wide layers and large batches.
+# And your network? Halve the batch and time a step of each. If the time hardly falls, the step is mostly overhead: do
+# not expect much of a card. By our model CPU and card are about even then; in what others measured the CPU was ahead,
+# twice as fast at batch 1 in the figure of 2018. If the time nearly halves, a card has something to do, most of all
+# with wide layers or convolutions and large batches. We have measured no card; lines from yours (`course record`) would
+# settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
@@ -718,8 +714,7 @@ small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
 # For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
-# once for the whole product, and their libraries are written for a core's lanes and caches. What each is worth we have not
-# taken apart. On a small product all threads can be slower than one.
+# once for the whole product, and their libraries are written for a core's lanes and caches.  On a small product all threads can be slower than one.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
