@@ -642,16 +642,17 @@ pool_explorer("VGG-16", "pool1")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, each value of a max pool costs 12 bytes: 4, and 8 for its position. Positions are a third of
-#    what our GoogLeNet keeps.
-# 2. For windows of 2 × 2 two bits would do, and none where the input stays. `torch.compile` plans eight; with all else
-#    that its plan drops, GoogLeNet keeps 1.75 GiB, not 4.13.
-# 3. Without its pools VGG-16 peaks at 127 GiB, not at 10.
+# 1. Eager, in float32, a max pool costs 12 bytes a value: 4, and 8 for its position. Positions are a third of what our
+#    GoogLeNet keeps.
+# 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan, with eight, GoogLeNet keeps 1.75 GiB,
+#    not 4.13.
+# 3. Without pools VGG-16 peaks at 127 GiB, not at 10.
 
 # %% [markdown] slide="notes"
-# In half precision the 12 bytes are 10. GoogLeNet's windows, of 3 × 3, would take four bits. The plan spends a byte on
-# a position or on a value that only its ReLU needs, and nothing on a pool's input. The pools do not save alike: without
-# `pool1` VGG-16 peaks over twice as high, without `pool4` a twentieth higher.
+# In half precision the 12 bytes are 10. With no bits the pool's input must stay. GoogLeNet's windows, of 3 × 3, would
+# take four bits. The plan spends a byte on a position or on a value that only its ReLU needs, and nothing on a pool's
+# input. The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without `pool4` a twentieth
+# higher.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.
