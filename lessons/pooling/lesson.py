@@ -9,8 +9,8 @@
 # %% [markdown] slide="slide"
 # # 06 · Pooling
 #
-# **The question:** a max pool remembers where each maximum was. What does remembering cost, is
-# there a cheaper way, and what does the pool itself save?
+# **The question:** a max pool remembers where each maximum was. What does remembering cost in
+# memory, is there a cheaper way, and what does the pool itself save?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -156,8 +156,8 @@ pd.DataFrame(
 # Nine of the thirteen are in the Inception blocks, 3 × 3 with stride 1. They shrink nothing: each produces as many
 # values as it reads, with an index for each.
 #
-# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps. With normalisation, which
-# keeps maps as well, the share is about a quarter: see *Further*, after the recap.)
+# (By hand comes out a little low: it counts the last concatenation too, which no layer keeps. With normalisation the
+# share is about a quarter: see *Further*.)
 
 # %%
 guess_half = predict(
@@ -196,39 +196,44 @@ print(f"the share without these: {100 * index_bytes(half) / (half_kept - twice):
 # a copy of the images in 16 bits.
 
 # %% [markdown] slide="slide"
-# ## Two bits would do
+# ## Two bits would do, or none
 #
-# A window of 2 × 2 has four positions. Two bits tell which; PyTorch, counting through the whole map, spends 64. Here
-# is a pool that spends as many as you say.
+# A window of 2 × 2 has four positions. Two bits tell which; PyTorch, counting through the whole map, spends 64. Where
+# the input is kept anyway, none are needed: look again. This pool spends as many as you say.
 
 # %% [markdown] slide="notes"
 # A `torch.autograd.Function` is an operator whose two passes you write yourself. `forward` computes, and hands
-# `ctx.save_for_backward` what the backward pass will need, here the positions alone. `backward` gets the gradient of the
-# output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`). `if bits == 2`
-# packs four positions into a byte. The rest cuts maps into windows and puts them together again.
+# `ctx.save_for_backward` what the backward pass will need: the positions, or with 0 bits the maps. `backward` gets the
+# gradient of the output, reads what was kept, and returns a gradient for each argument of `forward` (none for `bits`).
+# With 2 bits four positions share a byte. The rest cuts maps into windows and puts them together again.
 
 
 # %% slide="skip"
 class Remembering(torch.autograd.Function):
-    """A 2 × 2 max pool that writes each position in 64, 8 or 2 bits."""
+    """A 2 × 2 max pool that writes each position in 64, 8, 2 or 0 bits."""
+
+    @staticmethod
+    def windows(maps):
+        n, c, h, w = maps.shape
+        return maps.reshape(n, c, h // 2, 2, w // 2, 2).transpose(3, 4).flatten(4)
 
     @staticmethod
     def forward(ctx, maps, bits):
-        n, c, h, w = maps.shape
-        windows = maps.reshape(n, c, h // 2, 2, w // 2, 2).transpose(3, 4).flatten(4)
-        largest, position = windows.max(dim=-1)
+        largest, position = Remembering.windows(maps).max(dim=-1)
         if bits < 64:
             position = position.to(torch.uint8)
         if bits == 2:  # four positions in a byte
             one, two, three, four = position.reshape(-1, 4).unbind(1)
             position = one | two << 2 | three << 4 | four << 6
         ctx.bits = bits
-        ctx.save_for_backward(position)
+        ctx.save_for_backward(position if bits else maps)
         return largest
 
     @staticmethod
     def backward(ctx, gradient):
         (position,) = ctx.saved_tensors
+        if ctx.bits == 0:  # these are the maps
+            position = Remembering.windows(position).max(dim=-1).indices
         if ctx.bits == 2:
             position = torch.stack([position >> shift & 3 for shift in (0, 2, 4, 6)], 1)
         winner = position.view(gradient.shape)[..., None].long()
@@ -250,19 +255,19 @@ class MaxPool(nn.Module):
 
 
 # %% slide="skip" tags=["change"]
-# Change bits to 8 and to 64, and run.
+# Change bits to 0, to 8 and to 64, and run.
 bits = 2
 maps = torch.relu(torch.randn(2, 16, 32, 32)).requires_grad_()  # with ties: windows of zeros
 theirs, ours = nn.functional.max_pool2d(maps, 2), MaxPool(bits)(maps)
 arriving = torch.randn_like(ours)
 gradients = [torch.autograd.grad(pooled, maps, arriving)[0] for pooled in (theirs, ours)]
 print("same values:", torch.equal(theirs, ours), "· same gradient:", torch.equal(*gradients))
-position = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
-print(f"{position.untyped_storage().nbytes() * 8 / ours.numel():g} bits for each position")
+saved = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
+added = 0 if saved.data_ptr() == maps.data_ptr() else saved.untyped_storage().nbytes()
+print(f"{added * 8 / ours.numel():g} bits kept for each position, besides the maps")
 
 # %% [markdown] slide="notes"
-# Same values, same gradients, and the positions take a thirty-second of the bytes. In VGG-16, whose five pools are all
-# 2 × 2:
+# Same values, same gradients. In VGG-16, whose five pools are all 2 × 2:
 
 # %% slide="subslide" folded=true
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
@@ -281,6 +286,7 @@ ways = {
     "PyTorch's max pool": {},
     "ours, 8 bits": {name: MaxPool(8) for name in POOLS},
     "ours, 2 bits": {name: MaxPool(2) for name in POOLS},
+    "ours, 0 bits": {name: MaxPool(0) for name in POOLS},
     "average pool": {name: nn.AvgPool2d(2) for name in POOLS},
     "strided 2 × 2 convolution": {
         name: nn.Conv2d(width, width, 2, stride=2, device="meta")
@@ -296,15 +302,20 @@ for way, with_it in steps.items():
     rows[way] = {
         "kept": format_bytes(layers["saved feature maps"].sum()),
         "peak": format_bytes(with_it.peak_bytes),
-        "peak outside the pools": format_bytes(elsewhere),
+        "peak outside the pools' passes": format_bytes(elsewhere),
         "parameters": f"{layers['parameters'].sum():,}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak does
-# not fall quite as far as theirs: it is now inside our pool, whose backward pass unpacks the positions to 64 bits and
-# writes the gradient twice, as windows and as a map.
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember; with none, as
+# much as with these, since the ReLUs keep the maps anyway. The peak does not fall quite as far: it is now inside our
+# pool, whose backward pass has the positions in 64 bits and writes the gradient twice, as windows and as a map.
+#
+# Why note positions at all? TensorFlow's [backward
+# pass](https://www.tensorflow.org/api_docs/python/tf/raw_ops/MaxPoolGrad) of a max pool is given input and output, and
+# so is cuDNN's. But this reads the input once more, and the input must stay; with positions it may go (see the next
+# section). We compare bytes, not times: ours is several operators, each of which reads and writes maps.
 #
 # The last two rows are other networks. A strided convolution also pays in parameters and arithmetic.
 
@@ -317,8 +328,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # %% [markdown] slide="notes"
 # `torch.compile` first records both passes as one graph, then decides what the forward pass keeps for the backward
 # pass, and last writes kernels. We stop before the last, so no C++ compiler is needed: `PLANNED` is PyTorch's debugging
-# backend `aot_eager_decomp_partition`, and what follows is the *plan*. (On one small network we compared the plan with
-# what is kept once the kernels are written: the same maps, but for copies in other layouts.)
+# backend `aot_eager_decomp_partition`, and what follows is the *plan*, not a measurement. (The course's tests compare
+# the two on one small network: the same maps, but for copies in other layouts.)
 #
 # First a ReLU and a max pool between two convolutions. The ReLU makes 128 values, the pool 32.
 
@@ -334,7 +345,7 @@ for name, backend in {"eager": None, "plan": PLANNED}.items():
 #
 # 1. a position takes 8 bits: not two, but no longer 64 (in windows up to 5 × 5; in larger ones it stays at 64);
 # 2. of the ReLU's output one byte a value is kept: was it positive? The ReLU's backward pass needs no more than that;
-# 3. the pool does not keep its *input*.
+# 3. the pool does not keep its *input*: positions are enough.
 #
 # Eager `max_pool2d` and `avg_pool2d` do keep theirs. (An average over the whole map, GoogLeNet's last pool, runs as a
 # mean and does not.) Here that added nothing, since the ReLU before the pool keeps the same tensor:
@@ -349,14 +360,15 @@ for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
 
 # %% [markdown] slide="notes"
 # Now GoogLeNet. The first point shrinks its indices. The second does not shrink every ReLU: where a convolution reads
-# the values, they stay. Two kinds of ReLU are read by no convolution. Some stand before a max pool. Others end a branch:
-# what the next convolutions read is the concatenation, a copy.
+# the values, they stay. Two kinds of ReLU are read by no convolution: those before a max pool, and those that end a
+# branch, where the next convolutions read the concatenation, a copy. Two concatenations are read by a max pool alone.
 
 # %% folded=true
 before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
 branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
 before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
-positions, signs = 7 / 8 * index_bytes(step), 3 * (before_pools + before_joins)
+joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
+positions, signs = index_bytes(step) // 8 * 7, 3 * (before_pools + before_joins)
 shrinking = {
     "indices of max pools": (index_bytes(step), "1/8"),
     "outputs of ReLUs before max pools": (4 * before_pools, "1/4"),
@@ -365,6 +377,7 @@ shrinking = {
 columns = ["eager", "plan"]
 table = pd.DataFrame.from_dict(shrinking, orient="index", columns=columns)
 table["eager"] = table["eager"].map(format_bytes)
+table.loc["concatenations that pool3 and pool4 read"] = [format_bytes(kept[joined].sum()), "?"]
 table.loc["all that training keeps"] = [format_bytes(kept.sum()), "?"]
 table.rename_axis("GoogLeNet, batch 128")
 
@@ -387,19 +400,17 @@ reveal(
         ),
         (
             (kept.sum() - positions - signs) / GIB,
-            "Positions and signs, both right. One thing more goes: what pool3 and pool4 read.",
+            "Positions and signs, both right. But who still needs what pool3 and pool4 read?",
         ),
         (kept.sum() / 8 / GIB, "An eighth of everything: only the indices shrink by 8."),
     ],
 )
 
 # %% [markdown] slide="notes"
-# That is the third point. `pool3` and `pool4` read concatenations that no other layer reads, and a concatenation does
-# not need its result in the backward pass. Eager mode keeps these two maps for the pools alone. With them, and 0.4 MiB
-# of dropout's mask, the sum is closed:
+# That is the third point: a concatenation does not need its result in the backward pass, and eager mode keeps these two
+# for the pools alone. With them, and 0.4 MiB of dropout's mask, the sum is closed:
 
 # %% slide="subslide" folded=true
-joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
 mask = 3 * 128 * 1024  # of dropout, 1,024 values an image; eager mode on meta keeps float32
 falls = {
     "positions, 8 bits for 64": positions,
@@ -420,7 +431,7 @@ waterfall(
 
 # %%
 left = eager.sum() - sum(falls.values())
-print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f} MiB")
+print(f"by the sum {left:,} bytes, by the plan {planned.sum():,} bytes")
 
 # %% [markdown]
 # By this plan GoogLeNet keeps less than half, and every byte of the difference is accounted for. (The last 0.4 MiB come
@@ -428,8 +439,8 @@ print(f"by the sum {left / MIB:,.2f} MiB, by the plan {planned.sum() / MIB:,.2f}
 # another question, and this plan does not tell.
 
 # %% [markdown] slide="notes"
-# Does the plan need a *max* pool to keep less? Take the max pools away. We try that in VGG-16, which joins nothing: with
-# average pools, and with averages by reshaping, over the same windows:
+# Does the plan need a *max* pool to keep less? We try VGG-16, which joins nothing, with average pools, and with
+# averages by reshaping, over the same windows:
 
 
 # %% slide="skip"
@@ -460,8 +471,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # %% [markdown] slide="notes"
 # In eager mode VGG-16 keeps less with average pools; by the plan it keeps *more* than with max pools. PyTorch's average
 # pool holds on to its input, so the ReLU's values before it stay. The average by reshaping does not, and lets them go.
-# What it takes is a pool that does not need its input. Of the two that do not, a max pool keeps only its positions on
-# top: 5.19 GiB against 5.01.
+# So what counts is whether a pool needs its input. By the plan, the max pool and the average by reshaping do not; the
+# max pool keeps its positions on top, 5.19 GiB against 5.01.
 #
 # What a compiler keeps may change with its next version. Run the next cell with yours.
 
@@ -565,8 +576,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16")
 
 # %% [markdown] slide="notes"
 # Why does `pool1` save so much more than `pool4`? Take a pool out, and every map after it, up to the head's average, is
-# four times as large. After `pool1` come groups 2 to 5, more than half of what the convolutions write; after `pool4`
-# comes group 5 alone, a fiftieth. Three times as much is what the last column gains.
+# four times as large: three times as much on top, which is what the last column gains. After `pool1` come groups 2 to
+# 5, more than half of what the convolutions write; after `pool4` comes group 5 alone, a fiftieth.
 
 # %% [markdown] slide="slide"
 # Does it also matter where the *first* pool stands? VGG-16 has it after two convolutions. Here it comes after one to
@@ -600,8 +611,7 @@ pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 
 # %% [markdown] slide="notes"
 # The earlier the first pool, the lower the peak, and the fewer operations. The parameters stay, and the receptive field
-# hardly changes. It is another network all the same: with the pool in front of it, `conv1_2` reads a quarter of the
-# values. Whether that network learns as well is not computed here.
+# hardly changes. It is another network all the same; whether it learns as well is not computed here.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -609,15 +619,15 @@ pd.DataFrame(rows).T.rename_axis("convolutions before the first pool")
 # One question: **what should replace a pool?**
 
 # %% [markdown] slide="notes"
-# Before each move, say what happens to the maps and to the indices. All of it is eager, and only bytes are compared.
+# Before each move, say what happens to the maps and to the indices. All of it is eager.
 
 # %% tags=["nbval-ignore-output"]
 pool_explorer("VGG-16", "pool1")
 
 # %% [markdown] slide="notes"
-# Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move? In AlexNet give `pool1` a size of 4 ×
-# 4, which is its stride, too: what falls besides the indices? Replace every pool of VGG-16 by an average pool, in
-# float32 and in float16: in which does the peak lose the larger share?
+# Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move? In AlexNet make `pool1` 4 × 4,
+# with stride 4: what falls besides the indices? Replace every pool of VGG-16 by an average pool, in float32 and in
+# float16: in which does the peak lose the larger share?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -632,16 +642,17 @@ pool_explorer("VGG-16", "pool1")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, each value of a max pool costs 12 bytes: 4, and 8 for its position. Positions are a third of
-#    what our GoogLeNet keeps.
-# 2. Two bits would do. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
-# 3. Without its pools VGG-16 peaks at 127 GiB, not at 10.
+# 1. Eager, in float32, a max pool costs 12 bytes a value: 4, and 8 for its position. Positions are a third of what our
+#    GoogLeNet keeps.
+# 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan, with eight, GoogLeNet keeps 1.75 GiB,
+#    not 4.13.
+# 3. Without pools VGG-16 peaks at 127 GiB, not at 10.
 
 # %% [markdown] slide="notes"
-# In half precision the 12 bytes are 10. The two bits are for windows of 2 × 2. The plan spends 8 on a position, a byte on
-# a value that only its ReLU needs, and nothing on a pool's input. In eager mode that input stays, at no extra cost where
-# a ReLU keeps the same tensor. The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without
-# `pool4` a twentieth higher.
+# In half precision the 12 bytes are 10. With no bits the pool's input must stay. GoogLeNet's windows, of 3 × 3, would
+# take four bits. The plan spends a byte on a position or on a value that only its ReLU needs, and nothing on a pool's
+# input. The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without `pool4` a twentieth
+# higher.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.
@@ -692,14 +703,14 @@ for order in permutations(("norm", "ReLU", "pool")):
     three = nn.Sequential(*(parts[name] for name in order))
     ordered = vgg16_with({"relu1_2": three, "pool1": nn.Identity()})
     saved = [s.by_layer()["saved feature maps"].sum() for s in (published, ordered)]
-    rows[", ".join(order)] = {"kept for the norm": format_bytes(saved[1] - saved[0])}
+    rows[", ".join(order)] = {"kept more": format_bytes(saved[1] - saved[0])}
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="skip"
-# Each time the norm adds one map, a quarter as large where the pool comes before it. (Next to each other, ReLU and max
-# pool may change places: the six orders are four networks.)
+# Each time one map more is kept, the norm's input or its output, a quarter as large where the pool comes before the
+# norm. (Next to each other, ReLU and max pool may change places: the six orders are four networks.)
 #
-# **On a GPU**, VGG-16's step beside its trace:
+# **VGG-16 on a GPU, beside the trace**, where somebody recorded it:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
