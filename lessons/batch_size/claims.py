@@ -37,7 +37,8 @@ def _smaller_batch() -> Finding:
 @claim(79, DATAGURU, "A batch of 64 needs half the memory of a batch of 128.")
 def _half_the_batch() -> Finding:
     told, saved, counted = [], [], []
-    for name, builder in (("AlexNet", networks.alexnet), ("VGG-16", networks.vgg16)):
+    builders = {"AlexNet": networks.alexnet, "VGG-16": networks.vgg16, "ResNet-50": networks.resnet50}
+    for name, builder in builders.items():
         large, small = (traced(builder).at(batch) for batch in (128, 64))
         peak, wide = (
             1 - small.peak_bytes / large.peak_bytes,
@@ -52,9 +53,9 @@ def _half_the_batch() -> Finding:
     return Finding(
         RIGHT if min(saved) > HALF else PARTLY if max(saved) > NEARLY else WRONG,
         f"{'; '.join(told)}. As a paper of 2016 counts, every map kept and two buffers for gradients, "
-        f"{' and '.join(counted)} less",
+        f"{', '.join(counted[:-1])} and {counted[-1]} less",
         "Half the maps. Parameters, their gradients and the optimizer's state stay. It nearly holds where "
-        "maps are most of the peak.",
+        "maps are nearly all of the peak.",
         rule=f"right if each network saves over {HALF:.0%}, partly right if one saves over {NEARLY:.0%}",
     )
 

@@ -98,9 +98,9 @@ def _ten_and_twenty_times() -> Finding:
         f"{without2['attention']:.1f} and {without4['attention']:.1f} times without; the peak of the step with dropout "
         f"is {with2['peak']:.1f} and {with4['peak']:.1f} times lower",
         'The README adds that the "memory footprint is the same no matter if you use dropout or masking", and does not '
-        "say what it counts. Counted as here, the factors hold with dropout alone. The rest of each layer stays, and "
-        "so do the logits.",
-        rule="right if ten and twenty times hold with dropout and without, partly right if with one of them",
+        "say what it counts. Counted as here, the factors are at least ten and twenty with dropout alone. The rest of "
+        "each layer stays, and so do the logits.",
+        rule="right if at least ten and twenty times with dropout and without, partly right if with one of them",
     )
 
 

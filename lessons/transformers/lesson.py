@@ -21,7 +21,7 @@
 # 4. find the part of a step that belongs to no layer, and take it down;
 # 5. choose what to compute again.
 #
-# About 125 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 125 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect
@@ -59,8 +59,8 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 
 # %% [markdown] slide="notes"
 # A token is a word or a piece of one, stored as a number below 50,257. Attention is written out, product by product, as
-# it was in 2019; the library `transformers` calls that *eager*. Dropout is 0.1. For the long text GPT-2 gets more positions
-# than it was published with.
+# it was in 2019; the library `transformers` calls that *eager*. *Dropout* sets a tenth of some maps to zero. GPT-2 has a
+# trained row for each of 1,024 positions in a text; for the long one we give it 8,192.
 #
 # Parameters, gradients and AdamW's two moments take 950 MiB, whatever the batch. (In bfloat16 alone most small updates are
 # lost, as lesson 08 showed. We count bytes here: a float32 copy of the weights would add 4 a parameter, and change no map.)
@@ -145,8 +145,8 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 # Together **34 sbh + 5 as²b** bytes. The traced column has another 8 bytes for each token and norm: a mean and a 1/σ.
 
 # %% [markdown] slide="notes"
-# Both norms leave their output y, for the product that follows. The scores before softmax are not kept. *Dropout* sets a
-# tenth of its values to zero, and its mask remembers which; the dropout of w also leaves its output, for the product w @ v.
+# Both norms leave their output y, for the product that follows. The scores before softmax are not kept. Dropout's mask
+# remembers which values it set to zero; the dropout of w also leaves its output, for the product w @ v.
 # The fifth line leaves three things: w @ v, a mask, and the new x for the norm. The last line leaves a mask and its x.
 #
 # The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
@@ -333,23 +333,27 @@ held = {
     "weights, moments": 3 * 2 * gpt2.parameters,
     "layers": 12 * 34 * 8 * 1024 * h,
     "tower": sizes.sum(),
+    "around the layers": (3 + 2) * 8 * 1024 * h,
+    "workspace": step.by_role()["workspace"],
 }
-print(" + ".join(f"{what} {size / GIB:.2f}" for what, size in held.items()), end=" ")
-print(f"= {sum(held.values()) / GIB:.2f} GiB, of {step.peak_bytes / GIB:.2f}")
+print(" + ".join(f"{what} {size / GIB:.3f}" for what, size in held.items()))
+print(f"= {sum(held.values()) / GIB:.3f} GiB, of {step.peak_bytes / GIB:.3f}")
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Still the tower
-# is more than twice what all twelve layers keep: the vocabulary is 65 times as wide as the hidden state.
+# is more than twice what all twelve layers keep: the vocabulary is 65 times as wide as the hidden state, and 14 · 65 is
+# more than twice 12 · 34. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
+# the 0.006 GiB still missing are what norms and attention note for each token.
 #
-# The green left at the end of the step is `out`: the logits, held by a name that nobody reads any more. *Other*, in the
-# update, is AdamW's temporaries.
+# The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step
+# is `out`: logits held by a name that nobody reads any more. *Other*, in the update, is AdamW's temporaries.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
 #
-# Must it be fourteen? With six bytes a logit, our formula comes within 4 % of the peaks that NVIDIA publishes for its own
-# training code, Megatron-LM.
+# Must it be fourteen? Count six, and our formula comes within 4 % of the peaks that NVIDIA publishes for its own training
+# code, Megatron-LM. Count fourteen, and it is 40 % too high or more.
 
 # %% [markdown] slide="notes"
 # (The table is under *Further*.) How does Megatron-LM manage with six? Its loss makes one float32 copy of the logits, then
@@ -429,11 +433,11 @@ side_by_side(peaks, "GiB", title=title)
 # %% [markdown] slide="notes"
 # - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits are freed when the
 #   call returns, before the backward pass. One line, two bytes a logit.
-# - *In place*: six bytes, as here too nothing holds the logits. Its price is that the backward pass can run only once,
-#   even with `retain_graph=True`, and some time.
+# - *In place*: six bytes, since here too no name holds the logits. The price: some time, and a backward pass that can
+#   run only once, even with `retain_graph=True`.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
-#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass. Its
-#   price is time too. What both cost comes below.
+#   tokens, in a checkpoint, then for the next, and compute each piece's logits *and loss* again in the backward
+#   pass. What these two cost in time comes below.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -452,7 +456,7 @@ side_by_side(peaks, "GiB", title=title)
 guess_all = predict(
     f"GPT-2, 8 × 1,024, attention fused: the peak was {step.peak_bytes / GIB:.2f} GiB. "
     "Now whole layers are computed again, and the loss is in 16 pieces. How high is it now? "
-    "Add up: weights and moments, twelve inputs, one piece.",
+    "Add up: weights and moments, twelve inputs, one piece, the first weight's gradient.",
     unit="GiB",
 )
 guess_all
@@ -494,16 +498,25 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The sum by hand (a piece's logits in 16 bits are freed by then, as no name holds them):
+# A piece's logits in 16 bits are freed by then, as no name holds them. But one gradient is there: each piece adds its
+# share to that of the vocabulary's weights. *Around the layers* are dropout's first mask, the last layer's output, the last
+# norm's, and fifteen pieces of its gradient.
 
 # %% folded=true
 terms = {
     "weights and two moments": 3 * weights,
     "inputs of twelve layers": inputs,
     "one piece, three float32 tensors": 12 * piece,
-    "the first weight gradient, the vocabulary's": head_gradient,
+    "the first weight's gradient, the vocabulary's": head_gradient,
 }
-pd.DataFrame({"GiB": terms | {"together": by_hand}}).map("{:.2f}".format)
+state = 2 * 8192 * h / GIB
+rest = {
+    "together": by_hand,
+    "around the layers": (1 / 2 + 1 + 1 + 15 / 16) * state,
+    "workspace": ledgers["fused, full, loss in pieces"].by_role()["workspace"] / GIB,
+    "traced": best,
+}
+pd.DataFrame({"GiB": terms | rest}).map("{:.3f}".format)
 
 # %% slide="subslide" folded=true
 h100 = hardware.device("H100 SXM")
@@ -524,13 +537,13 @@ plane(
         Spot(name, ms[name], size, INK if beaten(name) else COLOURS[2], hollow=beaten(name))
         for name, size in peaks.items()
     ],
-    title=f"From {peaks[first]:.2f} GiB and {ms[first]:.0f} ms to {peaks[last]:.2f} GiB "
-    f"and {ms[last]:.0f} ms",
+    title=f"Predicted: from {peaks[first]:.2f} GiB and {ms[first]:.0f} ms "
+    f"to {peaks[last]:.2f} GiB and {ms[last]:.0f} ms",
 )
 
 # %% [markdown] slide="notes"
 # The lowest point needs less than a tenth of the memory of "written out", and less time: fused attention saves more time
-# than all the rest spends. (Full points are those that no other beats.)
+# than all the rest spends. (A filled point is one that no other beats in both.)
 #
 # Selective checkpointing and fused attention peak at nearly the same height, at the loss: both drop the scores and compute
 # them again. Yet the fused step is less than half as long. Why?
@@ -581,10 +594,33 @@ pd.DataFrame(rows, ["before", "after", "more"]).T
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# The loss has its price too. In place, one small operator after another reads and writes the copy. In pieces, each piece's
-# product runs twice. (PyTorch 2.13 has a loss in pieces that avoids this: see *Further*.)
-#
 # The last row is the whole price: nearly half as long again, for a seventh of the memory.
+#
+# What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
+
+
+# %% folded=true slide="skip"
+def split(time):
+    """Milliseconds by operator; traffic is what endless bandwidth takes away."""
+    work = predict_step(time.ledger, endless, "bfloat16").work
+    parts = {"launches": time.launch, "arithmetic": work, "traffic": time.work - work}
+    return 1000 * pd.DataFrame(parts, time.ledger.tape.event_ops).groupby(level=0).sum()
+
+
+before = times["fused, full"]
+for what, name in (("in place", "fused, full, in place"), ("in 16 pieces", last)):
+    more = split(times[name]).sub(split(before), fill_value=0)
+    print(f"the loss {what}: {ms[name] - ms['fused, full']:.1f} ms more,", end=" ")
+    print(", ".join(f"{part} {size:.1f}" for part, size in more.sum().items()))
+operations = times[last].flops.sum() - before.flops.sum()
+print(f"in pieces {operations / 1e12:.2f} · 10¹² operations more, and this traffic:", end=" ")
+print(", ".join(f"{name} {size:.1f} ms" for name, size in more["traffic"].nlargest(4).items()))
+
+# %% [markdown] slide="notes"
+# Both pay most for traffic. In place, one elementwise operator after another goes over the whole copy. In pieces, all that
+# makes a piece's loss runs twice: the product, which is the arithmetic and the least of the three, but also the float32 copy
+# (`_to_copy`) and the loss; and `add` sums sixteen shares of the vocabulary's gradient. (PyTorch 2.13 has a loss in pieces
+# that computes nothing twice: see *Further*.)
 
 # %% [markdown] slide="slide"
 # ## Does it still learn the same?
@@ -654,7 +690,7 @@ for name, way in {
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# (The verdict counts 1.78 GiB of the RTX 3090 for the context, the most that was reported for cards of its time.)
+# (1.78 GiB of context are the most that was reported for cards of this one's time.)
 #
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
 # card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
@@ -734,12 +770,12 @@ side_by_side(
 
 # %% [markdown] slide="skip"
 # The 0.08 beyond 34: a mean and a 1/σ for each token and norm, and flash attention's log-sum-exp, four bytes a token and
-# head.
+# head. (*SwiGLU* multiplies two wide maps, one of them through a smooth ReLU.)
 
 # %% [markdown] slide="skip"
 # **Megatron's peaks.** NVIDIA publishes the peaks of Megatron-LM's tests on A100s, to the byte: a GPT of twelve layers,
-# h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words. "Measured" is what a step adds to what is there between steps;
-# beside it is this page's formula.
+# h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 entries in the vocabulary. "Measured" is what a step adds to what is
+# there between steps; beside it is this page's formula.
 
 # %% slide="skip" folded=true
 m = MEGATRON_SHAPE
@@ -761,8 +797,8 @@ for run in MEGATRON:
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="skip"
-# Fourteen bytes a logit are too many in all three, and six are near. The largest gap, 3 %, is with fused attention: its
-# layers keep more than ours, and we do not know what.
+# Six bytes a logit are near in all three. The largest gap, 3 %, is with fused attention:
+# probably its layers keep something that ours do not.
 
 # %% [markdown] slide="skip"
 # **Deep stacks.** Lesson 10 cuts n layers into √n blocks and keeps each block's input. Its layers kept as much as entered
@@ -795,15 +831,10 @@ exact = sum(row.off == 0 for row in runs.values())
 worst = max(abs(row.off) / row.measured for row in runs.values())
 print(f"Of {len(runs)} peaks the trace has {exact} to the byte;", end=" ")
 print(f"the worst is off by {100 * worst:.3f} %.")
-moved = [row for row in runs.values() if row.least < row.most]
-within = sum(row.least <= row.measured <= row.most for row in moved)
-print(f"{len(moved)} depend on what was allocated before the step:", end=" ")
-print(f"{within} are within the range of 40 made-up pasts.")
 
 # %% [markdown] slide="skip"
-# Large blocks are split only where more than 1 MiB would be left over, so that the past counts. One rule was *learnt* from
-# this set: CUDA's softmax backward makes a temporary as large as the scores. PyTorch's source confirms it, but these rows
-# are no test of it.
+# One rule was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. PyTorch's source
+# confirms it, but these rows are no test of it.
 #
 # <small>Sources. Megatron-LM: golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less
 # `mem-allocated-bytes`; its loss: `megatron/core/tensor_parallel/cross_entropy.py`. `python -m benchmarks gpu_peaks` makes the traced
@@ -812,14 +843,14 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. With fused attention a long text costs time,
-#    not memory.
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, length adds no memory to a
+#    token, only time.
 # 2. Then the logits fill it: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB and, by our prediction, in less time.
+# 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
 
 # %% [markdown] slide="notes"
 # Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a
-# single layer. Then the loss is the peak, unless one layer's scores are larger.
+# single layer. Then the peak is the loss, or one layer's scores, or the update.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
 # `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

@@ -287,11 +287,12 @@ def _transfers_cancel() -> Finding:
     most = max(lost, key=gain)
     i, u, n = most
     ratios = [gain(most, link) for link in (None, LINK)]
+    cases = len(INPUTS) * len(UNITS) * len(BATCHES)
     return Finding(
         RIGHT,
-        f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times faster with the data on the card, "
-        f"{ratios[1]:.1f} times over {LINK}",
-        f"The strongest of {len(lost)} such cases in the grid. Data that stays on the card is copied once.",
+        f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times as fast with the data on the card, "
+        f"{ratios[1]:.1f} times as fast over {LINK}",
+        f"The strongest of {len(lost)} such cases in the grid of {cases}. Data that stays on the card is copied once.",
     )
 
 

@@ -112,7 +112,7 @@ graded.crossover_batch(crossover_batch)
 # A step takes `cpu_seconds` on the CPU, and `gpu_seconds` on the GPU once its data is there. Before each step the batch
 # of `batch` samples, each of `sample_bytes` bytes, goes over a link of `link_gb_s` GB/s; the GPU waits for it.
 #
-# How many times faster is the GPU? (Below 1 it is slower.)
+# How many times as fast is the GPU? (Below 1 it is slower.)
 
 
 # %% answer="speed_up"
