@@ -58,7 +58,7 @@ def chain_of(name, precision="float32"):
 # %% [markdown] slide="notes"
 # A map can be thrown away and computed again when it is needed. So cut the network into pieces, keep what enters each,
 # and run a piece forward again when the backward pass comes to it. Papers call this *checkpointing*, *activation
-# checkpointing* or *rematerialisation*; an activation is what this course calls a feature map. A guess is enough here:
+# checkpointing* or *rematerialisation*; an activation is what this course calls a feature map.
 
 # %%
 guess = predict(
@@ -203,8 +203,7 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # The hills of the backward pass are the segments, each but the last computed again. Recomputation stretches the time
-# axis. Your guess was for the best cuts, not for these four. Would you change it now, before
-# you see the answer?
+# axis. Your guess was for the best cuts, not for these four. Would you change it?
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -590,7 +589,7 @@ print(f"{100 * 5 / 6 * forward / all_kept:+.0f} %")
 # Lesson 09 moved the maps to the host. Here are both ways for ResNet-50, batch 64, modelled on a P100.
 
 # %% [markdown] slide="notes"
-# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
+# The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
 # one recomputes.
 
 
@@ -775,8 +774,7 @@ recompute_explorer()
 # %% [markdown] slide="notes"
 # The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
 #
-# k segments of n equal layers hold k + n/k units, fewest at k = √n, and fewer still with segments that get shorter
-# towards the end.
+# k segments of n equal layers hold k + n/k units, fewest at k = √n.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.
