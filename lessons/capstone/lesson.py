@@ -104,7 +104,7 @@ print(plain.why())
 # |---|---|
 # | *no* | do not fit |
 # | *tight* | fit, but may not with the allocator's gaps or with scratch memory for fast convolutions (03) |
-# | *fits* | surely fit, with both |
+# | *fits* | surely fit, with both; how much scratch memory is a guess (*How sure is the ranking?*) |
 
 # %% [markdown] slide="notes"
 # In 2016 this batch was trained on this card by moving feature maps to the host's memory, over PCIe 3.0. The published
@@ -359,7 +359,12 @@ side_by_side(
 # %%
 half, moved = singles["float16"], singles["offload windowed 5"]
 saved = [plain.tensor_bytes - one.tensor_bytes for one in (half, moved)]
+indices = 8 * 64 * 112 * 112 * 256  # of pool1
+maps = moved.tensor_bytes - stays - indices
 print(f"float16 alone saves {format_bytes(saved[0])}, offload alone {format_bytes(saved[1])}")
+print(f"offload's peak is in {moved.peak}, {format_bytes(moved.tensor_bytes)}:", end=" ")
+print(f"{format_bytes(stays)} stay, {format_bytes(indices)} are indices,", end=" ")
+print(f"{format_bytes(maps)} are maps")
 
 # %%
 second = predict(
@@ -384,8 +389,8 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# Neither 4.37 GiB, as in float32, nor half of it. Here is each precision at two moments, its peak without offload and its
-# peak with it:
+# By hand: 1.69 + 1.53 + 11.5 / 2 = 8.97 GiB with both, and 12.05 − 8.97 = 3.1 (the trace: 3.0). Here is each precision at two
+# moments, its peak without offload and its peak with it:
 
 # %% slide="subslide" folded=true
 levels, ends = {}, {}
@@ -412,8 +417,8 @@ side_by_side(
 # now, and all that offload saves is how far the old one was above it: 4.37 GiB in float32, 3 GiB in float16. **What a technique
 # saves depends on where the next peak is.** So try pairs; do not add savings.
 #
-# Why nothing there? In float32 four maps that are not in use, 8.4 GiB, are back already: the price of prefetching again.
-# Fetched on demand, they would not be (last line). Of `pool1`'s two the larger holds its indices.
+# Why nothing there? In float32 four maps that the operator does not use, 8.4 GiB in all, have been fetched back already: the
+# price of prefetching again. On demand they would still be away (last line).
 
 # %% slide="skip" folded=true
 windowed = vgg.schedule(moved.plan)
@@ -441,10 +446,10 @@ print(vgg.evaluate(mine))
 # Of the plans that fit, one is on the *Pareto front* if no other saves memory without more time, or time without more memory.
 
 # %% [markdown] slide="notes"
-# We try four micro-batches, each with every way to offload and three ways to recompute. For 2 × 128, which is tight by itself,
-# lesson 10's search adds its own choice of segments. The orange line is the front; *yours* is the plan of the cell above.
+# We try four micro-batches, each without offload or with *conv*, *all* or *windowed* (3 to 6 copies under way), and with
+# nothing computed again, 12 even pieces or the lowest peak. For 2 × 128 lesson 10's search adds its own choice of segments. The orange line is the front; *yours* is the plan of the cell above.
 # What takes more than 2 % longer is left out. The plans that matter differ by less than one per cent, and no model of
-# kernels is that good: read them as ties, until the next section says what could break them.
+# kernels is that good: read them as ties.
 
 # %% slide="subslide" folded=true
 shares = (0.85, 0.8, 0.75, 0.7, 0.65)
@@ -479,17 +484,20 @@ plan_plane(
     named={"fastest": best, "plain": plain, **{str(one.plan): one for one in named}},
     chosen=vgg.evaluate(mine),
     chosen_name="yours",
-    title=f"{len(fitting)} of {len(exact)} exact plans fit; {best.plan} is the fastest",
+    title=f"{len(fitting)} of {len(exact)} exact plans fit; the fastest of them: {best.plan}",
 )
 
 # %% slide="skip" folded=true
+tight = others[-1]
+print(f"{tight.plan}: {format_bytes(tight.tensor_bytes)} of tensors, for which", end=" ")
+print(f"the allocator reserves {format_bytes(tight.demand.requests.reserved_bytes)}")
 folded([*front, again, *others])
 
 # %% [markdown] slide="notes"
 # We follow three plans into the next section:
 #
-# - *2 × 128 + offload windowed 5*, the fastest: 0.16 % longer. (With three copies under way it would be 3 %; with six it is
-#   as fast, and tight.)
+# - *2 × 128 + offload windowed 5*, the fastest: 0.16 % longer. (With three copies under way it would be 3 %. With six it is
+#   as fast, and tight: by the replay the allocator's gaps take 2.4 GiB.)
 # - *4 × 64*, the second on the front: 0.41 %. Nothing moves.
 # - *2 × 128 + 2 chosen segments*: 0.73 %. Two segments are computed again, and nothing moves.
 
@@ -499,8 +507,8 @@ folded([*front, again, *others])
 # The times are modelled. Change one assumption at a time, and see which plans keep their place.
 
 # %% [markdown] slide="notes"
-# Each row searches again among all plans. In the second row the peak includes scratch memory: about half of the maps that a
-# convolution touches, our guess from one rounded figure of 2016.
+# Each row searches again among all plans. Every verdict assumes that a convolution wants scratch memory, about half of the maps
+# that it touches: our guess from one rounded figure of 2016. The second row takes twice as much.
 #
 # Only the last row has a measurement behind it, of another network: in batches below 128 an image of GoogLeNet takes longer
 # on a Titan X, by Caffe2's published times (07). We add that loss to every plan. As the series ends at 128, 2 × 128 pays
@@ -516,7 +524,7 @@ def faster(times):
 endless = replace(vgg.device, bandwidth_gb_s=1000 * vgg.device.bandwidth_gb_s)
 assumptions = {
     "as above": vgg,
-    "scratch memory in the peak": vgg.changed(workspace_share=WORKSPACE_SHARE),
+    "twice the scratch memory": vgg.changed(workspace_share=2 * WORKSPACE_SHARE),
     "context of 1 GiB": vgg.changed(context_bytes=GIB),
     "older link, PCIe 2.0": vgg.changed(link="PCIe 2.0 x16"),
     "1.5 times the arithmetic": faster(1.5),
@@ -552,15 +560,17 @@ def row(problem, seconds=lambda one: one.seconds):
 
 rows = {name: row(problem) for name, problem in assumptions.items()}
 rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
-pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
+ranking = pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
+ranking.drop(columns="with float16")
 
 # %% [markdown] slide="subslide"
-# Offload drops out on an older link, and on a card with 1.5 times the arithmetic. Then 4 × 64 wins. Where small batches are
-# slow, 4 × 64 is the slowest of the three.
+# Offload drops out on an older link, on a card with 1.5 times the arithmetic, and with twice the scratch memory. Then 4 × 64
+# wins. Where small batches are slow, 4 × 64 is the slowest of the three.
 
 # %% [markdown] slide="notes"
-# Why does offload drop out? For *2 × 128 + offload windowed 5*, here are the seconds of copies, kernels and waits, pass by
-# pass. In the row *the same, backward alone* the arithmetic is 1.5 times as fast in the backward pass only:
+# With twice the scratch memory the two plans with 128 images are tight. And why does offload drop out in the other rows? For
+# *2 × 128 + offload windowed 5*, here are the seconds of copies, kernels and waits, pass by pass. In the row *the same,
+# backward alone* the arithmetic is 1.5 times as fast in the backward pass only:
 
 
 # %% slide="skip" folded=true
@@ -595,8 +605,8 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # copies leave in the forward pass, which has a third of the kernels' time: there the copies outlast the kernels. Where the
 # forward pass keeps its old speed, *backward alone*, the wait is gone.
 #
-# Outlasting the copies is not enough. In the last two rows the backward pass does so and still waits: each map must be back
-# before the kernel that reads it.
+# It is not enough that the kernels take longer than the copies. In the last two rows those of the backward pass do, and still
+# wait: each map must be back before the kernel that reads it.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
@@ -604,12 +614,8 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # If 16 bits count as the same update, they are faster than the plain step in every row but that of fast memory, where they
 # tie. The Titan X multiplies no faster in 16 bits. The gain was traffic: operators such as ReLU read and write half the bytes.
 
-# %% [markdown] slide="skip"
-# <details><summary>Why is offload <i>tight</i> with 1.5 times the arithmetic?</summary>
-#
-# `why()` says: the peak is the same, but the scratch memory may find no piece that is large enough.
-#
-# </details>
+# %% slide="skip" folded=true
+ranking[["with float16"]]
 
 # %% [markdown] slide="slide"
 # ## The answer
@@ -623,9 +629,9 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # %% [markdown] slide="notes"
 # All are exact, and the best of their kind among the plans searched. Offload counts on four things, none measured here: a
 # fast link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that gives back at
-# once what a second stream has moved.
+# once what a second stream has moved. Both plans with 128 images count on our guess of scratch memory.
 #
-# The other two are a third of a per cent apart, and a model of kernels cannot settle that. GoogLeNet's loss is more than ten
+# The two without copies are a third of a per cent apart, and a model of kernels cannot settle that. GoogLeNet's loss is more than ten
 # times as large. So measure 64 against 128 images on your card, and take the plan that this favours.
 
 # %% [markdown] slide="slide"
@@ -715,12 +721,13 @@ plan_plane(
 folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# Beside the front, the picture shows what one technique can do: the plans that no other such plan beats, and offload alone.
+# Apart from the orange front, the picture shows plans with one technique: those that no other such plan beats, and the fastest
+# with offload alone.
 # If 16 bits count as the same update, none of this is needed: float16 alone fits, and takes 14 % less time than the plain
 # step (last row of the table).
 #
 # Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
-# that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
+# that wait. (Some of its batch norms run twice. Gradients do not notice; running
 # statistics do, unless they are held still the second time: lesson 10.) Take away one part at a time:
 
 # %% slide="skip"
@@ -746,8 +753,8 @@ for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# In either pass the copies of all of ResNet-50's maps take longer than its kernels, so they cannot all hide. On a link four
-# times as fast, which a Titan X does not have, nearly all of them do.
+# The bytes are nearly the same: 1.57 s of copies each way against 1.85. The kernels are not: 5.8 s against 2.0. So in either
+# pass ResNet-50's copies take longer than its kernels, and cannot all hide. On a link four times as fast, which a Titan X does not have, nearly all of them do.
 #
 # Now your network and your card:
 
@@ -842,7 +849,7 @@ pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 # %% [markdown] slide="notes"
 # Each point is a combination, hollow where it does not fit or is tight. Try three things. Find the exact plan with the lowest
 # peak. Go to the fastest of all, which the last sentence names, and take its two techniques away one at a time: what is each
-# for? Then find a plan that is slow *and* does not fit: what does it pay for?
+# for? Then find a plan that is slow *and* does not fit: what does it pay for? (*All, 3 in flight* is *windowed 3*.)
 
 # %% tags=["nbval-ignore-output"]
 plan_explorer(vgg)
@@ -860,8 +867,9 @@ plan_explorer(vgg)
 #
 # </details>
 #
-# **28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. Its frameworks held all feature maps for the
-# whole step, plus the scratch memory of the fastest convolutions. PyTorch frees a map after its last use.
+# **28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. It counts all feature maps, held for the whole
+# step, and the scratch memory of the fastest convolutions. PyTorch frees a map after its last use. Its policy searched
+# for the fastest plan that fits (lesson 09's appendix).
 
 # %% slide="skip" folded=true
 judge([32])
@@ -876,7 +884,7 @@ judge([32])
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"
-# Batch and precision lower the floor, most of which is the maps of one operator; offload and recomputation lower what waits
+# Micro-batches and precision lower the floor, most of which is the maps of one operator; offload and recomputation lower what waits
 # above it. Draw the plane, drop what is beaten, and ask which assumption the winner depends on.
 #
 # Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then

@@ -58,7 +58,7 @@ def chain_of(name, precision="float32"):
 # %% [markdown] slide="notes"
 # A map can be thrown away and computed again when it is needed. So cut the network into pieces, keep what enters each,
 # and run a piece forward again when the backward pass comes to it. Papers call this *checkpointing*, *activation
-# checkpointing* or *rematerialisation*; an activation is what this course calls a feature map. A guess is enough here:
+# checkpointing* or *rematerialisation*; an activation is what this course calls a feature map.
 
 # %%
 guess = predict(
@@ -123,14 +123,14 @@ for k in counts:
 plane(
     Axis("segments", log=True, low=0.9, high=45),
     Axis("units at the peak"),
-    curves=[Curve("k + n/k + 2", [k / 10 for k in range(10, 361)],
+    curves=[Curve("", [k / 10 for k in range(10, 361)],
                   [k / 10 + 10 * n / k + 2 for k in range(10, 361)])],
     spots=[Spot(f"{traced[k]:.0f}", k, traced[k], "#d55e00", bold=k == 6) for k in counts],
     title=f"36 layers: {traced[1]:.0f} units kept whole, {traced[6]:.0f} in six segments",
 )  # fmt: skip
 
 # %% [markdown]
-# Points are traced, the line is the formula.
+# Points are traced, the line is the formula, k + n/k + 2.
 
 # %% [markdown] slide="slide"
 # ## Better than even
@@ -143,8 +143,8 @@ plane(
 # They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
 #
 # There is a second trick: keep one layer *between* two segments. Its output is needed for its own backward pass, and it
-# is the next segment's input as well. Both together, on the 36 layers; · is an input held, █ a map of the segment that
-# runs again, ░ a gradient:
+# is the next segment's input as well. Both together, on the 36 layers; · is a map held since the forward pass, █ a map
+# of the segment that runs again, ░ a gradient, or the loss's own map:
 
 # %%
 best = equal.least_peak(batch)
@@ -203,7 +203,7 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # The hills of the backward pass are the segments, each but the last computed again. Recomputation stretches the time
-# axis. Your guess was about the best of such cuts. Before you look: would you change it?
+# axis. Your guess was for the best cuts, not for these four. Would you change it?
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -218,8 +218,8 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
 # How many even segments are best? And where would they be, if they need not be even?
 
 # %% [markdown] slide="notes"
-# `least_peak` looks for them by dynamic programming over what each part keeps. In chains of single layers, short enough
-# to try all cuts, it found the lowest peak. With blocks it may miss it.
+# `least_peak` looks for them by dynamic programming over what each part keeps. With blocks it may miss the lowest
+# peak, so *best cuts* below are the best found.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
@@ -246,9 +246,6 @@ reveal(
          "segment is in work, its own maps are there too."),
     ],
 )  # fmt: skip
-
-# %% [markdown] slide="notes"
-# More segments do not always lower the peak:
 
 # %% slide="subslide" folded=true
 zigzag = [resnet.step(resnet.evenly(k)).at(64).peak_bytes / GIB for k in range(1, parts + 1)]
@@ -284,16 +281,16 @@ for what, cuts in {
 inside = plain.by_layer().set_index("layer")["saved feature maps"] / MIB
 stem_map = 4 * 64 * 64 * 112**2 / MIB  # float32, 64 images, 64 maps of 112 x 112
 print(f"what enters bn1, relu1 and pool1: 3 x {stem_map:.0f} = {3 * stem_map:.0f} MiB")
-for block in ("conv2_2", "conv5_3"):
-    print(f"kept inside {block}: {inside[inside.index.str.startswith(block)].sum():.0f} MiB")
+block = "conv2_2"
+print(f"kept inside {block}: {inside[inside.index.str.startswith(block)].sum():.0f} MiB")
 
 # %% [markdown] slide="notes"
 # Why the stem in one piece? Cut inside it, and three maps more have to stay: what enters `bn1`, `relu1` and `pool1`. *The
 # stem in one* saves that, *the stem in its parts* pays it.
 #
 # And why so many more than √23 ≈ 5? The square root takes a segment's inside and its input to be equal layers. But
-# `conv2_2` keeps 588 MiB inside, and its input takes 196. One more input is cheap; two of the first blocks at once are
-# dear, as the last peak shows.
+# `conv2_2` keeps 588 MiB inside, and its input takes 196. So one more
+# input costs little, and running two of the first blocks as one segment a lot: 2.11 GiB in place of 1.77.
 
 # %% [markdown] slide="slide"
 # ## What runs twice, and what it costs
@@ -324,7 +321,7 @@ class Small(nn.Module):
 ledger = training_step(Small(), (64,), 10, "sgd", target="cpu").at(32)
 timeline = ledger.timeline().assign(again=ledger.tape.recomputed)
 shown = timeline[timeline["layer"].str.startswith("middle")]
-sizes = shown[["feature maps", "gradient maps", "total"]].map("{:,}".format)
+sizes = shown[["feature maps"]].map("{:,}".format)
 shown[["event", "phase", "layer", "again"]].join(sizes)
 
 # %% [markdown] slide="subslide"
@@ -407,7 +404,7 @@ pd.DataFrame(rows).set_index("network")
 # ReLUs and pools compute little: they are cheap to run again. The one expensive layer that runs again is `conv2_2`.
 
 # %% [markdown] slide="notes"
-# And where a segment ends with a convolution, that one does not run again at all: its backward pass needs its input
+# From here on at batch 128. Where a segment ends with a convolution, that one does not run again at all: its backward pass needs its input
 # alone.
 
 # %% folded=true
@@ -434,7 +431,8 @@ side_by_side(
 longer = vgg_low_time.total_seconds / vgg_time.total_seconds - 1
 skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
         before_time=vgg_time,
-        title=f"{len(cuts)} short segments: {format_bytes(vgg_low.peak_bytes)} in place of "
+        title=f"VGG-16, batch 128, {len(cuts)} short segments: "
+        f"{format_bytes(vgg_low.peak_bytes)} in place of "
         f"{format_bytes(vgg_plain.peak_bytes)}, for {longer:.1%} more time")  # fmt: skip
 
 # %% [markdown] slide="subslide"
@@ -443,8 +441,8 @@ skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
 # %% [markdown] slide="notes"
 # While a convolution's or a ReLU's backward pass runs, three maps are alive, whatever was dropped elsewhere: a
 # convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs
-# its output and the same two gradients. In VGG-16 the three are largest at `conv1_2`: 64 maps of 224 × 224 each, for
-# every image.
+# its output and the same two gradients. In VGG-16 the three are largest at `conv1_2` and `relu1_2`: 64 maps of 224 × 224
+# each, for every image.
 
 # %%
 one_map = 4 * 128 * 64 * 224 * 224
@@ -459,8 +457,7 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 # The best cuts of VGG-16 are at that floor, but for scratch memory.
 
 # %% [markdown] slide="notes"
-# No cut gets below this floor, as the trace counts. Smaller maps do: those of a smaller batch, or with values of
-# 16 bits.
+# No cut gets below it, as the trace counts. Smaller maps do: of a smaller batch, or of 16 bits.
 
 # %% [markdown] slide="slide"
 # ## Three traps
@@ -592,7 +589,7 @@ print(f"{100 * 5 / 6 * forward / all_kept:+.0f} %")
 # Lesson 09 moved the maps to the host. Here are both ways for ResNet-50, batch 64, modelled on a P100.
 
 # %% [markdown] slide="notes"
-# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
+# The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight; the blue
 # one recomputes.
 
 
@@ -634,8 +631,7 @@ for ledger, step in again[:-1]:
     name = "recompute" if ledger is again[0][0] else ""
     at = ledger.peak_bytes / GIB, step.total_seconds * 1000
     spots.append(Spot(name, *at, colour="#0072b2", bold=True))
-name = "4 segments + offload"
-spots += [Spot(name, both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
+spots += [Spot("both", both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
 few_x, few_y = [plain.peak_bytes / GIB], [plain_time.total_seconds * 1000]
 for k, label in {6: "", 4: "", 3: "", 2: "offload every 2nd map"}.items():
     few_x.append(parted(k).peak_bytes / GIB)
@@ -658,11 +654,11 @@ for what, share in {"as it is": 1, "half as fast": 0.5, "four times as fast": 4}
 print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}")
 
 # %% [markdown] slide="notes"
-# A fifth of the memory costs a few per cent of time either way; offload has to have the link for it, and at half the
-# rate pays 46 %. For half of the memory recomputing is far cheaper. Offload alone goes lowest, in three times the time.
+# To save a fifth of the memory costs a few per cent of time either way. But offload depends on the link: at half the rate
+# it costs 46 %. For half of the memory recomputing is far cheaper.
 #
-# Added to four even segments, offload gains nothing: of the maps at the peak only 196 MiB wait (Explore, below), and
-# those are the input that the segment at work began with. **And both, with the best even number of segments, 19, and
+# Added to four even segments (*both*), offload gains nothing: of the maps at the peak only 196 MiB were kept since the
+# forward pass (Explore, below), the input of the segment at work, which had to be on the card to run it. **And both, with the best even number of segments, 19, and
 # every map moved (*all*)?**
 
 # %% tags=["change"]
@@ -680,10 +676,12 @@ print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 # 1.72 GiB in 661 ms. That is below the lowest peak of recomputing alone, which takes 414 ms.
 #
 # </details>
+
+# %% [markdown] slide="notes"
+# ### Another card
 #
-# Does another card change the verdict? For each network and card, at batch 192, take the fastest of lesson 09's three
-# schedules and note its peak. Which way gets there with less extra time? (Offload may also keep single maps on the
-# card.)
+# For each network and card, at batch 192, take the fastest of lesson 09's three schedules and note its peak. Which way
+# gets there with less extra time? (Offload may also keep single maps on the card, if the peak stays within that.)
 
 # %% slide="subslide" folded=true
 def chosen(start, device, limit):
@@ -708,17 +706,18 @@ def chosen(start, device, limit):
             moved[worst] = True
 
 
-rows = []
+rows, ran = [], {"T4": [], "H100 SXM": []}
 for name in ("VGG-16", "ResNet-50"):
     for numbers in ("float32", "float16"):
         chain = chain_of(name, numbers)
         ledger, row = chain.step().at(192), [f"{name}, {numbers}"]
-        for device in map(hardware.device, ("T4", "H100 SXM")):
+        for device in map(hardware.device, ran):
             ways = [
                 offload.simulate(ledger, device, policy, window=6, precision=numbers)
                 for policy in policies
             ]
             fastest = min(ways, key=lambda way: way.slowdown)
+            ran[device.name].append((fastest.compute_seconds, fastest.bytes_per_s))
             one_by_one = chosen(ways[-1], device, fastest.peak_bytes)
             cuts = chain.cheapest(192, fastest.peak_bytes, device)
             recomputed = predict_step(chain.step(cuts).at(192), device).recomputed_seconds
@@ -727,14 +726,18 @@ for name in ("VGG-16", "ResNet-50"):
             row.append(f"{100 * recomputed / fastest.compute_seconds:+.1f} %")
         rows.append(row)
 said = ("peak", "offload: time", "recompute: time")
-columns = [(card, what) for card in ("T4", "H100 SXM") for what in said]
+columns = [(card, what) for card in ran for what in said]
+seconds, rates = np.array(list(ran.values())).T
+gains, links = seconds[:, 0] / seconds[:, 1], rates[:, 1] / rates[:, 0]
+print(f"from the T4 to the H100 the link is {links.max():.0f} times as fast,", end=" ")
+print(f"kernels {gains.min():.0f} to {gains.max():.0f} times")
 names, values = [row[0] for row in rows], [row[1:] for row in rows]
 pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192", ""]))
 
 # %% [markdown] slide="notes"
 # On the T4 in float32 the two cost about the same. On the H100, and in 16 bits on both cards, recomputing is far
-# cheaper, as far as these searches find. The two also work together: lesson 09 recomputed a transformer's blocks and
-# moved their inputs.
+# cheaper, as far as these searches find. Why? What is computed again gets faster with the card, as the rest
+# of the step does; a copy only with the link. Where the kernels gain more than the link, they hide less of it.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -754,9 +757,9 @@ recompute_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# With even segments the peak goes down and up, as it did for ResNet-50. *Least time that fits* looks for the cheapest
-# cuts that fit, gaps of the allocator and workspace included. Nearly all of the dense net's bytes are parameters,
-# gradients and momentum, and recomputation drops maps.
+# GoogLeNet at batch 64: 2.20 GiB all kept, 950.71 MiB in 8 even segments, 721.06 MiB by *lowest peak*. For VGG-16 at 256
+# no cuts surely fit; shown are those of the lowest peak, 10.89 GiB in 4.1 s. Nearly all of the dense net's bytes are
+# parameters, gradients and momentum, and recomputation drops maps.
 #
 # </details>
 
@@ -771,8 +774,7 @@ recompute_explorer()
 # %% [markdown] slide="notes"
 # The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
 #
-# k segments of n equal layers hold k + n/k units, fewest at k = √n, and fewer still with segments that get shorter
-# towards the end.
+# k segments of n equal layers hold k + n/k units, fewest at k = √n.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.
