@@ -19,9 +19,6 @@
 # 3. train a head on a frozen backbone where nothing larger fits;
 # 4. choose between a free card, a rented one, a used one and none.
 #
-# **Part one** asks what fits. **Part two** asks what to do without such a card, or with little money, and ends in a
-# decision for three budgets.
-#
 # About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
 
@@ -87,7 +84,7 @@ print(f"left for the network      {room:>13,} bytes")
 print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
 
 # %% [markdown] slide="notes"
-# Is that all a parameter needs? Train one layer for one step and count what is left in memory for each of its weights.
+# Is that all? Train one layer for one step and count what is left of each kind.
 
 # %% slide="subslide" tags=["change"]
 # Change SGD to torch.optim.Adam(layer.parameters()): how many values of each weight now?
@@ -144,7 +141,8 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
 
 # %% [markdown] slide="skip"
 # (The gradient is there from the backward pass until `zero_grad`. `torch.optim.Adam(..., fused=True)` does the update in
-# one kernel that needs no root. It is not the default. Lesson 14 counts with it.)
+# one kernel that needs no root. It is not the default. Lesson 14 counts with it. Plain SGD has the 8 bytes of the rule
+# of 2014 by chance: weight and gradient.)
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
@@ -174,6 +172,7 @@ side_by_side(
     },
     title=f"With small maps the corrected rule comes within {abs(by_hand / peak - 1):.0%} "
     "of the trace",
+    hollow="rule of 2014",
 )
 
 # %% [markdown] slide="subslide"
@@ -185,8 +184,11 @@ side_by_side(
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer* (lesson 13). Its samples are texts of 1,024
 # *tokens*, pieces of words, and for each token it gives a score to each of 50,257 such pieces.
 #
-# How many samples fit? The driver takes its part of a card, the *context*, and how much differs from machine to machine.
-# So the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
+# How many samples fit?
+
+# %% [markdown] slide="notes"
+# Lesson 00 took 0.5 GiB for the driver's part of a card, the *context*. It differs from machine to machine, so from here on
+# the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
 # least), and a *small* one of 112 MiB, slightly below all reports.
 #
 # - A step *fits* if its tensors, the gaps between them and the scratch memory of kernels find room beside the large context.
@@ -243,7 +245,7 @@ reveal(
 # %% [markdown] slide="notes"
 # The rule in full has a fixed part and a part for every sample:
 #
-# > bytes a parameter · parameters + maps of one sample · batch ≤ card − context
+# > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
 # Here with momentum, 12 bytes a parameter, and a context of 512 MiB:
 
@@ -272,12 +274,13 @@ print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * sco
 print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 
 # %% [markdown] slide="notes"
-# No count of parameters tells how large the maps are; the trace does. At the peak of GPT-2 four maps have a value for each
+# At the peak of GPT-2 four maps have a value for each
 # token and each piece of a word: the scores, their log-probabilities, and a gradient of each. These four take more than
 # the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
 # The rule in full counts tensors and the context. The last column also allows for gaps and for the scratch memory that
-# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch.
+# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch. On the other side, the rule
+# counts gradients of weights; at GPT-2's peak there are none yet.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -302,10 +305,10 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB: how kernels are loaded can nearly double the context. A card's large context may come from an old, eager
-# report. An RTX 3090 is charged 1.78 GiB, seen on an A100 of its architecture in 2022; loaded lazily, 501 MiB was the
-# most (*Further*). So with today's PyTorch expect more room on an RTX 3090 than the tables below say. (How often the
-# verdicts are wrong: lesson 03.)
+# 940 or 479 MiB: how kernels are loaded can nearly double the context. The large context of a card may rest on an
+# old, eager report. For the RTX 3090 the course allows 1.78 GiB, seen in 2022 on an A100, a card of the same architecture;
+# with lazy loading the most reported for it is 501 MiB (*Further*). So with today's PyTorch expect more room on an RTX 3090
+# than the tables below say. (How often the verdicts are wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -317,7 +320,8 @@ seen[same].set_index("card")
 # is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
 #
 # Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the
-# others before the RTX 2080 need its builds for CUDA 12.6 (*Further*). Before each move, say which card drops out next.
+# others older than the RTX 2080 (GTX 980, GTX 1080, both Titan X, M40, P100, V100) need its builds for CUDA 12.6
+# (*Further*). Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -369,8 +373,8 @@ everything, head = vgg(None), vgg({"fc8"})
 # %%
 guess_frozen = predict(
     f"VGG-16, batch 64, momentum: training all of it peaks at "
-    f"{everything.peak_bytes / GIB:.2f} GiB. What is the peak if all but the last dense "
-    "layer is frozen?",
+    f"{everything.peak_bytes / GIB:.2f} GiB, of which {format_bytes(4 * 138_357_544, 0)} are "
+    "weights. What is the peak if all but the last dense layer is frozen?",
     unit="GiB",
 )
 guess_frozen
@@ -409,7 +413,7 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights (528 MiB), the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
+# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
 # input dies when its output is there.
 
 # %% [markdown] slide="notes"
@@ -506,10 +510,10 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So, in these two
-# networks, training keeps no maps below the lowest trained layer. Above it only one kind of map goes: the input that a
-# dense layer kept for its own weights' gradient, once that layer is frozen and nothing else needs it. (Other operators
-# have rules of their own; a trace knows them.)
+# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in
+# VGG-16 training kept no map below the lowest trained layer, but that layer's input. Above it, in both networks, only one
+# kind goes: the input that a dense layer kept for its own weights' gradient, once that layer is frozen and nothing else
+# needs it.
 #
 # Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down, so that
 # a gradient passes through every layer again. Lesson 14 trains a language model of 8 billion weights this way.
@@ -554,13 +558,13 @@ def drift(in_training):
     return 100 * float((net.eval()(probe) - before).abs().max() / before.abs().max())
 
 
-print("of its largest value, the answer moves by up to")
+print("the answer to one image moves, in per cent of its largest value, by up to")
 print(f"{drift(True):2.0f} % in train(), as model.train() leaves it")
 print(f"{drift(False):2.0f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
-# `model.train()`.
+# `model.train()`. (How far depends on the images; these are far from what the norm began with.)
 
 # %% [markdown] slide="subslide"
 # **Does the head learn enough?** Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is
@@ -629,13 +633,19 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# Back to the question. What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
+# What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
 # 30 days, 720 hours.
 
 # %% [markdown] slide="notes"
+# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
+#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
+# - **For 50 dollars** you rent by the hour. The rents are one provider's, of one day; others may ask far more (*Further*).
+# - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
+#   month.
+#
 # Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. The *samples a second* come from the
 # model of lesson 01, which was off by up to a factor of two. They are the card's alone: the few CPU cores of a free
-# notebook may well decode JPEGs more slowly. Watch whether the card idles.
+# notebook may well decode JPEGs more slowly.
 
 
 # %% slide="skip" folded=true
@@ -668,17 +678,9 @@ tables = {numbers: in_a_month(name, batch, numbers) for numbers in ("float32", "
 tables[precision]
 
 # %% [markdown] slide="notes"
-# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
-#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 50 dollars** you rent by the hour. The rents are one provider's, of one day; others may ask far more (*Further*).
-# - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
-#   month. People asked 500 to 1,000 dollars for one in 2026.
-#
-# The sources, the free cards in mixed precision, a dollar's worth of rent, and a measured speed:
+# The free cards in mixed precision, a dollar's worth of rent, a measured speed, and the sources:
 
 # %% slide="skip" folded=true
-for offer in offers():
-    print(f"{offer.device.name}, {offer.budget}: {offer.source}")
 by_card = {numbers: table.groupby(level="card").first() for numbers, table in tables.items()}
 speeds = {numbers: table["samples a second"] for numbers, table in by_card.items()}
 free = " and ".join(f"{speeds['float16'][card]:,} on a {card}" for card in ("T4", "P100"))
@@ -693,6 +695,8 @@ for row in HALVES:
         print(f"A100, samples a second, float32 and mixed: {modelled} by the model,", end=" ")
         print(f"batch {batch}; {rates} measured, batch {row.batch}", end=" ")
         print(f"({'' if row.batch == batch else 'not the same batch; '}{row.source})")
+for offer in offers():
+    print(f"{offer.device.name}, {offer.budget}: {offer.source}")
 
 # %% [markdown] slide="notes"
 # <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
@@ -701,9 +705,10 @@ for row in HALVES:
 # cores, at half the rate of float16. Dense layers do not use TF32 by default, so for a network made of them the
 # table promises too much speed.</details>
 #
-# When is owning cheaper? A rented card costs nothing while you do not use it. Your own is paid for either way, and needs
-# electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars. How many months must it run, day and night,
-# before renting would have cost more? At the lowest rent, and at twice that:
+# When is owning cheaper? A rented card costs nothing once you have given it back (one that is only stopped may still be
+# charged for its disk). Your own is paid for either way, and needs electricity: an RTX 3090 draws up to 350 W; say a kWh
+# costs 0.20 dollars. How many months must it run, day and night, before renting would have cost more? At the lowest rent,
+# and at twice that:
 
 # %% folded=true
 (used,) = USED
@@ -717,20 +722,20 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 # %% [markdown] slide="subslide"
 # The decision:
 #
-# - **Nothing:** the free card; save often, freeze what you can.
+# - **Nothing:** the free card; save often, freeze what the task allows.
 # - **50 dollars:** the free card until the code works, then rent.
-# - **1,000 dollars:** for one month, rent: an A100 (576 dollars), or for about half the samples an RTX 3090 (130). Buy only
-#   what runs day and night for the table's months.
+# - **1,000 dollars:** rent an A100 (at the lowest rent 576), or for about half the samples an RTX 3090 (130). Buy only what
+#   runs day and night for the table's months.
 
 # %% [markdown] slide="notes"
-# Of the free cards, take the P100 in float32, the T4 in mixed precision. The rented RTX 3090 leaves 870 dollars.
+# Of the free cards, take the T4s in mixed precision. In float32 take the P100, unless your program uses both T4s: together
+# they may be faster, by the model, than one P100. Elsewhere an A100's month costs
+# more than 1,000 (*Further*).
 #
-# By this table a faster card buys time, not cheaper samples. Between the RTX 3090 and the RTX 4090 the difference is far
-# smaller than the model's error. The A100's samples cost about twice as much by the model, which is as much as it may be
-# off.
+# By this table a faster card buys time, not cheaper samples: the A100's cost about twice as much as the RTX 3090's. But the
+# model may be off by a factor of two.
 #
-# A card of your own can be sold again, and nobody takes it away after 12 hours; but the computer around it makes owning
-# dearer.
+# A card of your own can be sold again, but the computer around it makes owning dearer.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -781,7 +786,7 @@ print("and its context comes out of these")
 # %% [markdown] slide="skip"
 # **What cards cost.** The catalogue of the course, prices at launch in the dollars of the year, rents on the day they
 # were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value; cards without a
-# price are not in the figure. Of some cards, such as the B200, programs see less than is sold.
+# price are not in the figure.
 
 # %% slide="skip" folded=true
 rented = pd.DataFrame(RENTALS)

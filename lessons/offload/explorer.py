@@ -130,16 +130,25 @@ def _way(plans: Plans, moves: str) -> str:
         verdict = "is tight" if state == TIGHT else "is too much"
         return f"No choice here fits: the lowest peak, {peak} with {least} moved, {verdict}."
     found = plans.get(best)
+    tight = _tight(plans, found)
     if plans.fit(moves).state == FITS and shown.total_seconds <= found.total_seconds * (1 + WORTH):
-        return f"Nothing here that fits is faster. {again}" if shown.copies else "Nothing has to move."
+        better = f"Faster, but tight: {tight}." if tight else "Nothing here that fits is faster."
+        return f"{better} {again}" if shown.copies else "Nothing has to move."
     if not found.copies:
         return f"Nothing has to move: kept, it fits and takes {format_seconds(found.total_seconds)}."
     advice = f"Fastest that fits: {best}, {format_seconds(found.total_seconds)} a step, {cost(found)}"
+    return f"{advice}; faster, but tight: {tight}. {again}" if tight else f"{advice}. {again}"
+
+
+def _tight(plans: Plans, fitting: Schedule) -> str:
+    """The fastest choice, if it is tight and faster than the fastest that fits, else nothing.
+
+    How blocks happen to lie decides between the two verdicts, so it is worth a trial.
+    """
     faster = plans.best(FITS, TIGHT)
-    if faster is not None and plans.get(faster).total_seconds * (1 + WORTH) < found.total_seconds:
-        # How blocks happen to lie decides between the two verdicts, so the tight one is worth a trial.
-        advice += f"; faster, but tight: to move {faster}, {cost(plans.get(faster))}"
-    return f"{advice}. {again}"
+    if faster is None or plans.get(faster).total_seconds * (1 + WORTH) >= fitting.total_seconds:
+        return ""
+    return f"to move {faster}, {cost(plans.get(faster))}"
 
 
 def _share(share: float) -> str:

@@ -49,6 +49,7 @@ from lessons.claims import judge
 from lessons.offload.claims import TenNetworks, runs
 from lessons.offload.efficiency import loss_by_efficiency
 from lessons.offload.explorer import offload_explorer
+from lessons.offload.fits import fit_of
 from lessons.offload.published import comparison, sensitivity
 from lessons.offload.schedule_lanes import schedule_lanes
 from lessons.shared import digits
@@ -75,7 +76,8 @@ def traced(name, precision="float32"):
 # %% [markdown] slide="notes"
 # The copies have a queue of their own, a second *stream*, so they can run beside the kernels. All cross one link, PCIe
 # for most cards. As with memory (lesson 01) we assume three quarters of its nominal rate, here 11.8 of 15.75 GB/s.
-# (Weights and optimizer state can wait in the CPU's memory too: lesson 14.)
+# (Weights and optimizer state can wait in the CPU's memory too: lesson 14.) All seconds that follow are predicted from the
+# card's rates: no GPU has run these steps for the course.
 #
 # We want to train VGG-16 on a T4, batch 192, in float32:
 
@@ -91,7 +93,8 @@ print(f"copying all of them out and back: {format_seconds(moved.copy_floor_secon
 
 # %% slide="subslide"
 guess = predict(
-    "All these maps move, beside the kernels. By how many percent is the step longer?",
+    "All these maps move, beside the kernels. A layer waits until the copy that began with "
+    "the layer before it has ended. By how many percent is the step longer?",
     unit="%",
 )
 guess
@@ -184,7 +187,7 @@ reveal(
     },
     thoughts=[
         (100 * in_full, "That is every copy waited for in full. Most run beside kernels."),
-        (0, "Many copies hide. Those beside pools and narrow layers do not."),
+        (0, "Many copies hide. Under this rule those beside pools and narrow layers do not."),
     ],
 )
 
@@ -251,8 +254,8 @@ compared(
 
 # %% [markdown] slide="notes"
 # The pools cost most of the time. Nearly all that is left are two waits for the input of `conv1_2`. On the way *out* its
-# copy runs beside `conv1_2`, which has 576 where the rule asks for 919. On the way *back* it runs beside `conv2_1`, whose
-# two kernels together have no more operations than `conv1_2` alone. (Each layer's ReLU adds some time.)
+# copy runs beside `conv1_2` itself, whose k² · C is 576 where the T4 asks for 919. On the way *back* it runs beside
+# `conv2_1`, whose two kernels together have no more operations than `conv1_2` alone.
 
 # %% slide="skip"
 some = simulate(vgg, card, "conv")
@@ -267,7 +270,8 @@ for stall in sorted(some.stalls, key=lambda stall: -stall.seconds)[:2]:
 # Let a layer start while up to *five* copies out are still under way, and bring up to five maps back ahead of use.
 
 # %% [markdown] slide="notes"
-# As before, 13 GiB go out and come back. In the first schedule the step waited 1.04 s for them.
+# In the first schedule the step waited 1.04 s for them. Half of the copies must
+# leave while the forward kernels run: which of the two takes longer?
 
 # %%
 second = predict(
@@ -302,20 +306,23 @@ schedule_lanes(
 )
 
 # %% [markdown] slide="notes"
-# Compare with the first schedule: in the forward pass one copy now follows another, and catches up under the kernels that
-# come later. The price is memory, as a map stays on the card until it has left. **How many can be in flight before the
+# Compare with the first schedule: in the forward pass the copies now follow one another without a gap, and a late one
+# catches up under later kernels. The price is memory, as a map stays on the card until it has left. **How many can be in flight before the
 # peak rises? How many until hardly anything waits?**
 
 # %% slide="subslide"
 print(f"the card without the context: {format_bytes(room)}")
-compared(vgg, {f"{several} in flight": ("windowed", several) for several in range(2, 8)})
+ways = {several: simulate(vgg, card, "windowed", window=several) for several in range(2, 8)}
+print("verdict:", ", ".join(f"{n}: {fit_of(vgg, way, card).state}" for n, way in ways.items()))
+compared(vgg, {f"{several} in flight": ("windowed", several) for several in ways})
 
 # %% [markdown] slide="notes"
 # **Up to four in flight cost no memory at the peak:** it stays the 10.86 GiB of the first schedule. With six hardly
-# anything waits, and the tensors still have room.
+# anything waits, and the tensors still have room. (From three on the verdict is *tight*, lesson 03: a convolution's
+# workspace may find no piece.)
 #
 # How much time is there to catch up in? Here are the seconds of each pass, with five in flight. Then we make the kernels of
-# one pass alone 1.5 times as fast: how much of the time they save does the step save?
+# one pass alone 1.5 times as fast: of the time that they save, how much does the step save?
 
 # %% slide="subslide" folded=true
 work, rows = five.work, {}
@@ -334,8 +341,8 @@ for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# **The forward pass is the tight one.** It has half of the copies and a third of the kernels' time, hardly more than
-# its copies need. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
+# **The forward pass is the tight one.** Half of the copies fall into it, but only a third of the kernels' time,
+# hardly more than its copies take. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -382,13 +389,13 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # The kernels did it: with the T4's kernels the faster link hides nearly every copy. A faster card needs a link that is
-# faster by as much.
+# faster by as much, if its kernels reach the same share of their peak.
 
 # %% [markdown] slide="slide"
 # ## From card to card
 #
 # Of a card, the rule needs only R and L. In 16 bits a value has two bytes, so there the rule is k² · C ≥ R / L, with
-# the R of 16 bits.
+# the R of 16 bits. (An upper estimate: measured steps gain less from tensor cores, lesson 08.)
 
 # %% folded=true
 table = pd.DataFrame(
@@ -410,10 +417,10 @@ table
 # %% [markdown] slide="notes"
 # From the K40 to the H100 arithmetic has gained more than the links: the rule asks for more. The widest 3 × 3
 # convolutions of VGG-16 and ResNet-50 have 9 · 512 = 4,608, the 1 × 1 convolutions of ResNet-50 64 to 2,048. **In 16
-# bits a V100, an A100 and an H100 ask for more than any of them has.** (These are upper estimates, as is all that follows:
-# measured steps gain less from tensor cores than our R promises, lesson 08, and slower kernels hide more.)
-#
-# And does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
+# bits a V100, an A100 and an H100 ask for more than any of them has.**
+
+# %% [markdown] slide="notes"
+# One more thing decides your R: does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
 # bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and 312 TFLOP/s, NVIDIA's data sheet). Twice
 # the bytes at half the rate: the last column holds for TF32 too. So far our float32 has been without it
 # (`torch.backends.cudnn.allow_tf32 = False`). Here is our step with it:
@@ -433,7 +440,8 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # ## Which copies still hide?
 #
 # In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. What helps is more arithmetic for each byte that moves.
-# So of a transformer's block keep only the input, move that, and compute the inside again (lesson 10).
+# So of a transformer's block move only the *input*. The maps inside are thrown away, and made again in the backward pass
+# (lesson 10).
 
 # %% [markdown] slide="notes"
 # A *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text. Each token is a vector
@@ -463,7 +471,7 @@ for name, h in widths.items():
 # %% [markdown] slide="slide"
 # ## The real thing
 #
-# A copy overlaps with kernels if it has a stream of its own, the host does not wait for it, and the host's memory is
+# A copy can overlap with kernels only if it has a stream of its own, the host does not wait for it, and the host's memory is
 # pinned. The numbered lines keep it correct. (No GPU has run it for this course.)
 #
 # ```python
@@ -494,7 +502,8 @@ for name, h in widths.items():
 #
 # **Correct is not yet small.** Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and
 # by line 2 a block is free only after its copy. If the link is slow, the next map finds no free block, and the allocator
-# takes new memory. A version for use has a *window*, the *several in flight* of the schedule: in place of line 2 it keeps
+# takes new memory. On a full card it first waits for the copies: the step becomes slow, and fails only if there is still
+# no room. A version for use has a *window*, the *several in flight* of the schedule: in place of line 2 it keeps
 # the last few pairs of tensor and event, and before it drops the oldest lets the kernels' stream wait for its event
 # (torchtune: `max_fwd_stash_size`).
 #
@@ -561,8 +570,8 @@ print("same weights, bit by bit:", all(torch.equal(ours[name], theirs[name]) for
 # One question: **when does the copy hide?**
 
 # %% [markdown] slide="notes"
-# Before each move say whether the step becomes longer or shorter, and what moving costs. (*Tight*: the tensors fit, but
-# perhaps not a fast convolution's scratch memory, whose size we guess. Lesson 03; try the real step.)
+# Before each move say whether the step becomes longer or shorter, and what moving costs. (If one is
+# *tight*, try the real step.)
 
 # %% tags=["nbval-ignore-output"]
 offload_explorer(moves="everything, 2 in flight")
@@ -574,8 +583,8 @@ offload_explorer(moves="everything, 2 in flight")
 #
 # <details><summary>What you will see</summary>
 #
-# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take half as long,
-# the kernels on tensor cores far less than half. From PCIe 4.0 on it is below a forward pass. A T4 has PCIe 3.0.
+# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take a little more
+# than half as long (indices keep their eight bytes), the kernels on tensor cores far less than half. From PCIe 4.0 on it is below a forward pass. A T4 has PCIe 3.0.
 #
 # </details>
 
@@ -589,7 +598,8 @@ offload_explorer(moves="everything, 2 in flight")
 # 3. A transformer's block surely does if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
-# So on a T4 in float32, with four copies in flight, VGG-16's peak falls by a quarter for 3.8 % more time. On a V100, an
+# So on a T4 in float32, with four copies in flight, VGG-16's peak falls by a quarter for 3.8 % more time, if its
+# workspaces find room. On a V100, an
 # A100 or an H100 in 16 bits, by our rates, none of its convolutions is wide enough: there move the inputs of wide blocks
 # and compute the rest again. When is computing cheaper than moving? That is lesson 10.
 #
@@ -610,6 +620,7 @@ for name in ("Llama-3.2-1B", "SmolLM2-135M"):
     recomputed = simulate(again, h100, "none", precision="bfloat16")
     work = recomputed.work
     inputs = work.movable & (work.size == 2 * 4 * 2048 * shape.hidden)
+    inputs &= [owner != "norm" for owner in work.owners]  # after the last block
     fast = np.full(work.kernels, True)
     ways = {
         "everything kept": simulate(plain, h100, "none", precision="bfloat16"),
@@ -625,7 +636,8 @@ for name in ("Llama-3.2-1B", "SmolLM2-135M"):
         longer = 100 * (found.total_seconds / keeps - 1)
         column[way] = f"{format_bytes(found.peak_bytes)}, {longer:+.1f} %"
     gradient_maps = format_bytes(int(again.by_role()["gradient maps"]))
-    print(f"{name}: moved inputs {format_bytes(int(work.size[inputs].sum()))};", end=" ")
+    moved_bytes = format_bytes(int(work.size[inputs].sum()))
+    print(f"{name}: {inputs.sum()} inputs moved, {moved_bytes};", end=" ")
     print(f"at the peak, gradient maps {gradient_maps}")
     a_copy = max(one.ends - one.begins for one in found.copies)
     block = (work.phase == FORWARD) & ["layers.1" in layer for layer in work.layers]
@@ -637,7 +649,7 @@ pd.DataFrame(columns)
 
 # %% [markdown] slide="skip"
 # Moving the blocks' inputs costs nothing *on top of* recomputing the blocks, which has its price (lesson 10). It saves
-# little here, as there is little to move: 224 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the
+# little here, as there is little to move: 160 MiB beside a peak of 17 GiB, nearly half of which are gradient maps at the
 # loss. The wide model's copies hide, as the rule says. So do the narrow one's: its norms and other small kernels, which
 # the rule leaves out, alone take longer than a copy. (The trace is of eager PyTorch.)
 #
@@ -756,7 +768,7 @@ if gpu is not None:
 # %% [markdown] slide="skip"
 # ## Appendix: the paper of 2016
 #
-# Rhu et al. (*vDNN*, 2016) offloaded whole networks first, on a Maxwell Titan X with 12 GiB and PCIe 3.0. This appendix
+# Rhu et al. (*vDNN*, 2016) were among the first to offload whole networks, on a Maxwell Titan X with 12 GiB and PCIe 3.0. This appendix
 # counts as they did, in GB: forward and backward pass, every map allocated throughout where nothing moves, activations in
 # place. Their policies are *all*, *conv* (what convolutions read) and *dyn*, a search for the fastest plan that fits, with
 # convolutions that are fast and need workspace, or slow and need none. *Lost* is 1 − fastest step / this step.

@@ -34,7 +34,7 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY
 from course_utils.machine.measure import measure_step
@@ -210,6 +210,11 @@ print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 #
 # > y = W x + s · B (A x)
 #
+# ```text
+# x ─┬─> W, frozen (h to k) ──────────────────> + ──> y
+#    └─> A (h to r) ──> B (r to k) ──> times s ─┘
+# ```
+#
 # W is frozen. B begins at zero, so that at first nothing changes.
 # The adapter trains r · (h + k) values instead of h · k. With rank 16, beside all seven products of a layer:
 
@@ -277,8 +282,9 @@ role_bars(
 # %% [markdown] slide="notes"
 # A gradient must pass *through* every frozen layer to reach the adapters below it, so activation functions, norms and
 # attention keep what they need for that. A frozen linear layer no longer needs its input, which served its weight
-# gradient, but the adapter beside it needs that same input. What does go belongs to the norms: each kept a map only for
-# the gradient of its own weight, which is now frozen.
+# gradient, but the adapter beside it needs that same input. What does go belongs to the norms: written as separate
+# operators, as here, each kept one map only for the gradient of its own weight, which is now frozen. (A fused LayerNorm,
+# as in lesson 13, keeps its input either way.)
 
 
 # %% folded=true
@@ -301,7 +307,7 @@ print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 # %% [markdown] slide="slide"
 # ## LoRA, measured and trained
 #
-# Is the trace right? Six dense layers of 512, batch 256, traced, and measured on this machine:
+# Does the trace count LoRA's bytes right? Six dense layers of 512, batch 256, traced, and measured on this machine:
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -366,7 +372,7 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 
 # %% [markdown] slide="notes"
 # Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1 and the last layer
-# alone stay further below; to rank these two, three seeds are few. (This is a small dense net in float32. Of a
+# alone stay further below; which of these two is better, three seeds cannot say. (This is a small dense net in float32. Of a
 # transformer in 16 bits it says nothing.)
 
 # %% [markdown] slide="slide"
@@ -410,7 +416,8 @@ reveal(
 #   leaves a float32 norm is float32: such maps double, and so do the logits.
 # - *`out` alive.* As in lesson 03, `out = model(ids)` keeps the model's output, the logits, through the backward pass.
 #
-# Traced as measured, with every layer recomputed and LoRA of rank 32 on the four products of attention:
+# Traced as measured, with every layer recomputed and LoRA of rank 32 on the four products of attention. Each filled
+# bar takes suspects away; compare it with the outlined one above it:
 
 # %% folded=true
 def t4_peak(pair, base, out=True):
@@ -431,15 +438,18 @@ side_by_side(
         "4 bits: out alive": t4_peak(asked, "4 bits"),
         "4 bits: out alive, copies kept": t4_peak(asked, "4 bits, copies kept"),
     },
-    title="4 bits: of those tried, only both causes together give the measured peak (hollow)",
+    title="4 bits: of those tried, only both causes together (blue) give the measured peak "
+    "(hollow)",
     hollow=("16 bits, measured", "4 bits, measured"),
+    blue=("4 bits: float32 rest, out alive",),
 )
 
 # %% [markdown] slide="notes"
-# The blame lies not with the 4 bits. With `out` alive in both programs and nothing in float32 they save 146 MiB. What
-# turns the saving into a loss is the rest in float32: the head then makes logits, 4,096 × 49,152 values, that are twice
-# as wide, 768 MiB in place of 384. With `out` gone from both programs the loss is small, 65 MiB. With `out` alive, which
-# holds the logits until the peak, it is the large one that was measured. (*Further* tries all five models.)
+# The 4 bits are not to blame: with `out` alive in both programs and nothing in float32, they save 146 MiB. (Not the 91 of
+# the loaded weights: there the embedding is in float32, which takes 54 MiB more.) What turns the saving into an extra is
+# the rest in float32: the head then makes logits, 4,096 × 49,152 values, that are twice as wide, 768 MiB in place of 384.
+# Without `out` in either program 4 bits cost 65 MiB extra. With `out` alive the logits are still there at the peak, and
+# the extra is 449 MiB; 429 were measured. (*Further* tries all five models.)
 #
 # Kept copies change nothing here: with recomputation only one layer's copies would exist at a time. And bitsandbytes
 # keeps none; it makes each again in the backward pass.
@@ -465,6 +475,16 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
 # With *both at once*, state on the CPU + step in backward, all weights are trained on the card. For each update all
 # gradients go to the host, the host updates, and all weights come back.
 
+# %% [markdown] slide="notes"
+# Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
+# bytes. Copies side by side with the update cross the same memory, another 4. We assume that the host's memory reaches
+# three quarters of its rate on paper, as the card's does, and that the update keeps up.
+#
+# The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
+# attention's scores are left out. *All in turn*: one after the other, and the card waits all the while.
+# *Side by side*: all at once, and beside the card's own second. That is a bound: the next forward pass would have to find
+# each layer's new weights there.
+
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
 copy = 2 * n / link.bytes_per_s
@@ -489,14 +509,6 @@ pd.DataFrame(
 ).set_index("host")  # fmt: skip
 
 # %% [markdown] slide="notes"
-# Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
-# bytes. Copies side by side with the update cross the same memory, another 4 bytes. We assume that the host's memory,
-# like the card's, reaches three quarters of its rate on paper, and that the update, fused and on all cores, keeps up.
-#
-# The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
-# attention's scores are left out. *Side by side* is a bound: it supposes that every layer of the next forward pass finds
-# its new weights already there.
-#
 # So with one text of 2,048 tokens the card computes for one second and waits for one to four. More tokens an update
 # would let it compute for longer: *gradient accumulation* (lesson 07), with the sum on the host. *Further* counts how
 # many it takes.
@@ -523,9 +535,9 @@ print(f"asked for: {300 * 2e-5:.1e}")
 
 # %% [markdown] slide="notes"
 # In bfloat16 70 % of these weights never moved. It is the rounding of the weights: in float32 all move, and in 300 steps
-# moments in bfloat16 hardly matter. In thousands they do: **in bfloat16 the second moment cannot fall** (*Further* shows
-# it). Whether a result suffers we did not measure; torchtune publishes a recipe that trains in bfloat16 without float32
-# copies.
+# moments in bfloat16 hardly matter. In thousands they can, if gradients shrink: **with AdamW's default β₂ of 0.999, rounded
+# to nearest, a second moment in bfloat16 cannot fall** (*Further* shows it; with 0.95 it does). Whether a result suffers we
+# did not measure; torchtune publishes a recipe that trains in bfloat16 without float32 copies.
 #
 # So *both at once*, with its state in 16 bits, fits the card and loses small updates. One remedy takes no memory of the
 # card: the host keeps weights *and moments* in float32, updates those, and sends the weights back rounded. ZeRO-Offload
@@ -533,8 +545,11 @@ print(f"asked for: {300 * 2e-5:.1e}")
 # update takes twice as long. Another remedy is stochastic rounding of all three.
 
 # %% folded=true
-takes = ", ".join(f"{name} updates for {28 * n / rate:.1f} s" for name, rate in hosts.items())
-print(f"all in float32 on the host: {format_bytes(12 * n)}; {takes}")
+print(f"all in float32 on the host: {format_bytes(12 * n)}")
+for name, rate in hosts.items():
+    waits = max(copy, 32 * n / rate) - 2048 * a_token, 2 * copy + 28 * n / rate
+    print(f"{name} updates for {28 * n / rate:.1f} s,", end=" ")
+    print(f"the card waits for {waits[0]:.1f} to {waits[1]:.1f} s")
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -565,8 +580,7 @@ one_card_explorer()
 judge([89, 92])
 
 # %% [markdown] slide="notes"
-# **Here the first sitting ends.** LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes,
-# recomputation most of the maps. Serving, the second sitting, asks for less: no gradients, no moments, hardly a map.
+# **Here the first sitting ends.** Serving, the second, asks for less: no gradients, no moments, hardly a map.
 
 # %% [markdown] slide="slide"
 # ## Serving: how many users?
@@ -696,7 +710,8 @@ points = [Reached("1 sequence, measured", one.flops, one.traffic, 1 / MEASURED["
 modelled = {"8 sequences": serving.decode(shape, 512, 8),
             "64 sequences": serving.decode(shape, 512, 64),
             "prefill, 1,024 tokens": serving.prefill(shape, 1024)}  # fmt: skip
-points += [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in modelled.items()]
+points += [Reached(name, p.flops, p.traffic, p.seconds(card), True)
+           for name, p in modelled.items()]
 roofline(on_paper, points,
          f"One sequence does {one.intensity:.0f} FLOP a byte, 64 do "
          f"{points[2].intensity:.0f}, prefill {points[-1].intensity:,.0f}",
@@ -714,12 +729,12 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% [markdown] slide="notes"
 # Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The roof is what is
-# published; the last three points are modelled, at the rates that we expect. The first is measured, and lies where
+# published; hollow points are modelled, at the rates that we expect. The first is measured, and lies where
 # reading puts it: at four fifths of the published bandwidth, with hardly any arithmetic.
 #
 # A stronger sign: let it do the same products and read fewer bytes. With weights of 4 to 6 bits (llama.cpp's Q4_K_M,
-# 4.58 GiB) it writes more than twice as fast, though not as fast as the bytes allow. Unpacking may take the time, or a
-# fixed cost a token, such as launches; two rates cannot tell which.
+# 4.58 GiB) it writes more than twice as fast, though not as fast as the bytes allow; why, two rates
+# cannot tell.
 
 # %% [markdown] slide="slide"
 # What batching buys: sequences served at once share the reading of the weights. They share no caches: each reads its
@@ -749,6 +764,9 @@ plane(
     [line("2,048, 4-bit weights", 2048, more, COLOURS[2], four),
      line("2,048 tokens", 2048, few, COLOURS[0]),
      line("8,192 tokens", 8192, fits_at[8192], COLOURS[1])],
+    [Spot("", most, rate(context, most, bits), colour) for context, most, bits, colour in (
+        (2048, more, four, COLOURS[2]), (2048, few, 16, COLOURS[0]),
+        (8192, fits_at[8192], 16, COLOURS[1]))],
     title=f"Modelled: {few} sequences of 2,048 write "
     f"{rate(2048, few) / rate(2048, 1):.0f} times as much as one",
 )  # fmt: skip
@@ -768,18 +786,19 @@ print(f"4 bits: {read} read, {format_bytes(room_for_tensors(card) - quarter * n)
 print(f"arithmetic at the ends: {min(busy):.0f} to {max(busy):.0f} % of the time;", end=" ")
 print(f"in 4 bits with {4 * more} × 512 tokens: {most:.0f} %")
 
+# %% [markdown] slide="subslide"
+# Once the caches are as large as the weights, more users can at most double the rate. With 16-bit weights (14 GiB read, 8
+# left for caches) this card never gets there; with 4-bit weights (4.6 and 17.5) it does.
+#
+# Where a line ends, memory limits the number of sequences, bandwidth their speed.
+
 # %% [markdown] slide="notes"
 # Each user pays for the others: alone, one gets 49 tokens a second; of 32 users each gets 32 (the same number by chance).
 # A server keeps the batch full: a new sequence enters as soon as one has ended (*continuous batching*).
 #
-# Once the caches together are as large as the weights, half of the reading is caches, and more users can at most double
-# the rate. With 16-bit weights this card never gets there: 14 GiB of them are read, and 8 GiB are left for caches. With
-# 4-bit weights, 4.6 GiB and 17.5 left, it does (the dashed line), if the multiplying kernel unpacks them for free.
-# llama.cpp, above, reached four fifths of that. bitsandbytes, for a batch, first writes a 16-bit copy of each weight, and
-# so moves more bytes than with 16-bit weights: there 4 bits buy room and no speed.
-#
-# Where a line ends, memory limits the number of sequences, and bandwidth their speed. Many short ones, 280 of 512 tokens beside
-# 4-bit weights, wait for arithmetic.
+# The dashed line supposes that the multiplying kernel unpacks 4-bit weights for free. llama.cpp, above, reached four fifths
+# of that. bitsandbytes, for a batch, first writes a 16-bit copy of each weight, and so moves more bytes than with 16-bit
+# weights: there 4 bits buy room and no speed. Many short sequences, 280 of 512 tokens beside 4-bit weights, wait for arithmetic.
 #
 # One user, too, can have several tokens a reading. In *speculative decoding* (Leviathan and others, 2023) a small model
 # proposes a few tokens, and the large one checks them all in one pass, as if they were a prompt. That takes arithmetic,
@@ -802,12 +821,8 @@ judge([90, 91])
 # (Full fine-tuning: with AdamW. Few maps: with an adapter beside every product. All weights: with up to 4,779 tokens.
 # Eight users: in 16 bits, maps of their prompts not counted.)
 #
-# Training all weights costs copies over the link, an update on the host, and 45 GiB of its memory. With weights and
-# moments in 16 bits, rounded to nearest, small updates are lost; float32 on the host, 90 GiB, keeps them. While few users
-# are served, bandwidth is the bound. Batching shares the reading, and memory bounds the batch.
-#
-# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
-# `course check 14` gives your marks.
+# With weights and
+# moments in 16 bits, rounded to nearest, small updates are lost; float32 on the host keeps them, in 90 GiB in place of 45.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -850,12 +865,13 @@ for name, rounded in moments.items():
     print(f"{after[2999][1]:.1e}; last steps {last:.1e}")
 # Every positive value of bfloat16 but the subnormal ones
 every = torch.arange(128, 32640).to(torch.int16).view(bf16)
-same = ((0.999 * every.float()).to(bf16) == every).sum()
-print(f"0.999 · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
+for decay in (0.999, 0.95):
+    same = ((decay * every.float()).to(bf16) == every).sum()
+    print(f"{decay} · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
 
 # %% [markdown] slide="skip"
 # The first moment hardly matters. The second, v, is multiplied by 0.999 in each step. That takes away 0.1 %, less than half
-# the distance between two bfloat16 values, so 0.999 · v rounds back to v. Once the gradients have shrunk, v is still
+# the distance between two bfloat16 values, so 0.999 · v rounds back to v. (Where 5 % go, v falls.) Once the gradients have shrunk, v is still
 # large, and the steps are a third as long as they should be. (Real gradients change sign, so the figures differ.)
 #
 # **4 bits on a T4.** All five models, each with its longest sequence, traced with `out` alive and, in 4 bits, the rest
@@ -911,9 +927,9 @@ pd.DataFrame(
 ).set_index("host")
 
 # %% [markdown] slide="skip"
-# If copies and update take turns, the card needs more tokens than it has room for. If they overlap, the room is enough
-# with the faster memory, at best. With the slower memory the room is not enough for one pass. So let several passes add
-# up their gradients on the host before it updates once; copies and update side by side:
+# If copies and update take turns, the card needs more tokens than it has room for. If they overlap, the faster
+# memory barely gets by, at best; with the slower one no single pass holds enough tokens. So let several passes add up their
+# gradients on the host before it updates once; copies and update side by side:
 
 # %% slide="skip" folded=true
 slow = hosts["DDR4-3200"]
@@ -937,7 +953,8 @@ print(f"the card's products alone: {1 / a_token:,.0f} tokens/s")
 # %% [markdown] slide="skip"
 # (In brackets the number of passes.) Each gradient still leaves the card as soon as it is there, and the host adds it
 # to a sum. But the host updates once, and the weights come back once. With 2,048 tokens a pass the card still waits,
-# however many passes there are: adding up alone takes longer. With 4,096, three passes are enough at best.
+# however many passes there are: adding up alone takes longer. With 4,096, three passes are enough at best. (A sum in 16
+# bits is rounded too; in float32 each further gradient moves 4 bytes more.)
 #
 # On the card itself, accumulation undoes what the step in the backward pass saves: the sum of all gradients would have to
 # stay from pass to pass. torchtune's recipe refuses the two together. With the sum on the host, the last pass can still

@@ -14,12 +14,13 @@ from course_utils.units import GB, CourseError
 
 @dataclass(frozen=True)
 class Reached:
-    """What an operator or layer did: its name, operations, bytes read and written, and the seconds it took."""
+    """What an operator or layer did: its name, operations, bytes read and written, the seconds it took (or would)."""
 
     name: str
     flops: float
     traffic: float
     seconds: float
+    modelled: bool = False  # drawn hollow
 
     @property
     def intensity(self) -> float:
@@ -69,7 +70,7 @@ def roofline(device: Device, layers: Sequence[Reached], title: str = "", precisi
         Axis("arithmetic intensity, FLOP a byte", log=True, low=low, high=high),
         Axis(f"GFLOP/s; the slope is {_rate(device.reached_bytes_per_s() / GB)} GB/s", log=True, high=most),
         [Curve(f"{_rate(top)} GFLOP/s", [low, ridge, high], roof, INK, width=3.0)],
-        [Spot(layer.name, layer.intensity, layer.rate / 1e9, colour) for layer in layers],
+        [Spot(layer.name, layer.intensity, layer.rate / 1e9, colour, layer.modelled) for layer in layers],
         title,
         marks={f"ridge: {ridge:,.3g} FLOP a byte": ridge},
     )

@@ -274,6 +274,18 @@ def test_one_percentage_for_what_moving_costs():
     assert f"a step, {share} longer" in said_by(explorer)
 
 
+def test_what_moves_faster_than_the_fastest_that_fits_is_told_with_its_verdict():
+    """The lesson opens it where what fits is several times as dear as what is tight, at the same peak."""
+    explorer = offload_explorer()
+    plans, shown = explorer.plans, explorer.moves.value
+    assert plans.best(FITS) == shown
+    tight = plans.best(FITS, TIGHT)
+    assert plans.fit(tight).state == TIGHT
+    assert plans.get(tight).slowdown < plans.get(shown).slowdown
+    assert f"Faster, but tight: to move {tight}, " in said_by(explorer)
+    assert "Nothing here that fits is faster" not in said_by(explorer)
+
+
 def test_what_is_cheaper_than_recomputing_and_where():
     """What the lesson tells of its three tasks."""
     explorer = offload_explorer()
