@@ -497,7 +497,7 @@ folded([*front, again, *others])
 # We follow three plans into the next section:
 #
 # - *2 × 128 + offload windowed 5*, the fastest: 0.16 % longer. (With three copies under way it would be 3 %. With six it is
-#   as fast, and tight: by the replay the allocator's gaps take 2.4 GiB.)
+#   as fast, and tight: with its gaps it takes 11.34 of 11.5 GiB, and replays err by 2 %.)
 # - *4 × 64*, the second on the front: 0.41 %. Nothing moves.
 # - *2 × 128 + 2 chosen segments*: 0.73 %. Two segments are computed again, and nothing moves.
 
