@@ -190,5 +190,5 @@ def recompute_explorer(
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     recompute_explorer,
-    {"network": ("ResNet-50", "VGG-16", "52 M dense net"), "recompute": None, "batch": (16, 64, 256)},
+    {"network": ("ResNet-50", "VGG-16", "GoogLeNet", "52 M dense net"), "recompute": None, "batch": (16, 64, 256)},
 )
