@@ -606,7 +606,7 @@ pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T
 # forward pass keeps its old speed, *backward alone*, the wait is gone.
 #
 # It is not enough that the kernels take longer than the copies. In the last two rows those of the backward pass do, and still
-# wait: each map must be back before the kernel that reads it.
+# wait: each map must be back before the kernel that reads it, and some are not.
 #
 # With memory 1,000 times as fast the three are within a tenth of a per cent. So most of what 4 × 64 and the two segments lose
 # is traffic.
@@ -753,8 +753,8 @@ for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# The bytes are nearly the same: 1.57 s of copies each way against 1.85. The kernels are not: 5.8 s against 2.0. So in either
-# pass ResNet-50's copies take longer than its kernels, and cannot all hide. On a link four times as fast, which a Titan X does not have, nearly all of them do.
+# ResNet-50 moves a sixth more bytes, 1.85 s of copies each way against 1.57, but its kernels take a third of the time,
+# 2.0 s against 5.8. So in either pass its copies take longer than its kernels, and cannot all hide. On a link four times as fast, which a Titan X does not have, nearly all of them do.
 #
 # Now your network and your card:
 
@@ -880,7 +880,7 @@ judge([32])
 # 1. On this card VGG-16 takes micro-batches, and copies if they hide. ResNet-50 has batch norm: it takes recomputation
 #    and offload together.
 # 2. Take 16 bits first, if they count as the same update.
-# 3. Offload only what the kernels of the same pass can hide.
+# 3. Offload at most what the same pass's kernels can hide.
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"

@@ -729,8 +729,8 @@ pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for re
 
 # %% [markdown] slide="notes"
 # Of the free cards, take the T4s in mixed precision. In float32 take the P100, unless your program uses both T4s: together
-# they may be faster, by the model, than one P100. Elsewhere an A100's month costs
-# more than 1,000 (*Further*).
+# they may be faster, by the model, than one P100. The dearest offer noted for an A100, 2.74 an hour, makes its month
+# nearly 2,000 dollars (*Further*).
 #
 # By this table a faster card buys time, not cheaper samples: the A100's cost about twice as much as the RTX 3090's. But the
 # model may be off by a factor of two.

@@ -370,8 +370,9 @@ role_bars(
 # %% [markdown] slide="notes"
 # It says that it can be done, so one way is enough: the one that keeps no gradient and leaves the moments on the host,
 # which does the update, fits. The published run keeps moments of 8 bits in pages, moves them to the card and updates
-# there. Its 18.9 GiB lies between our peak with all logits and our peak without. A loss in pieces takes less than all
-# logits, pages of moments on the card take more; what each makes of it we do not know. Lesson 14 says what this costs.
+# there. Its 18.9 GiB lies between our peak with all logits and our peak without, which neither supports nor contradicts
+# it. A loss in pieces takes less than all logits, pages of moments on the card take more; what each makes of it we do
+# not know. Lesson 14 says what this costs.
 
 # %% slide="subslide" folded=true
 better = (

@@ -306,7 +306,7 @@ schedule_lanes(
 )
 
 # %% [markdown] slide="notes"
-# Compare with the first schedule: in the forward pass the copies now follow one another without a gap, and a late one
+# Compare with the first schedule: in the forward pass the copies now follow one another with hardly a gap, and a late one
 # catches up under later kernels. The price is memory, as a map stays on the card until it has left. **How many can be in flight before the
 # peak rises? How many until hardly anything waits?**
 
@@ -599,12 +599,11 @@ offload_explorer(moves="everything, 2 in flight")
 
 # %% [markdown] slide="notes"
 # So on a T4 in float32, with four copies in flight, VGG-16's peak falls by a quarter for 3.8 % more time, if its
-# workspaces find room. On a V100, an
-# A100 or an H100 in 16 bits, by our rates, none of its convolutions is wide enough: there move the inputs of wide blocks
-# and compute the rest again. When is computing cheaper than moving? That is lesson 10.
+# workspaces find room. On a V100, an A100 or an H100 in 16 bits, by our rates, none of its convolutions is wide enough.
+# What hides there is the input of a wide block whose inside is computed again (lesson 10), such as a transformer's.
 #
 # Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
-# `course check 09` gives your marks. The appendix holds the schedule against 13 published figures: seven agree.
+# `course check 09` gives your marks. The appendix: seven of 13 published figures agree, no single time among them.
 
 # %% [markdown] slide="skip"
 # **Further: a whole step of transformer blocks.** Five blocks of each model on an H100, four texts of 2,048 tokens. Times

@@ -436,7 +436,7 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown] slide="notes"
 # In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. Our yardstick is what
-# could stand in its place, a plain 3×3 at 24 channels with normalisation and ReLU. (It computes even less.)
+# could stand in its place, a plain 3×3 at 24 channels with normalisation and ReLU. (It computes even less than the block.)
 #
 # The next block keeps what this one hands on. So we trace two in a row, and count the first. (MobileNetV2 also adds a
 # block's input to its output. Then the sum is kept instead.)
@@ -613,8 +613,8 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 # <details><summary>What you will see</summary>
 #
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
-# The peak falls at 32 and rises at 48. One to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and costs
-# weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved:
+# The peak falls at 32 and rises at 48. A 1×1 to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and
+# costs weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved:
 # at the peak, in the backward pass at `relu4_3`, those after `pool4` are gone.
 #
 # </details>

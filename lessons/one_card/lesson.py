@@ -732,7 +732,7 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 # published; hollow points are modelled, at the rates that we expect. The first is measured, and lies where
 # reading puts it: at four fifths of the published bandwidth, with hardly any arithmetic.
 #
-# A stronger sign: let it do the same products and read fewer bytes. With weights of 4 to 6 bits (llama.cpp's Q4_K_M,
+# Another sign: let it do as many products and read fewer bytes. With weights of 4 to 6 bits (llama.cpp's Q4_K_M,
 # 4.58 GiB) it writes more than twice as fast, though not as fast as the bytes allow; why, two rates
 # cannot tell.
 
@@ -901,11 +901,13 @@ print(f"{small} of them of the two smallest models")
 # lora = peft.LoraConfig(r=16, target_modules="all-linear")
 # model = peft.get_peft_model(model, lora, autocast_adapter_dtype=False)
 # model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+# model.train()
 # torch.optim.AdamW(model.parameters(), fused=True)
 # ```
 #
 # Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
-# keeps a float32 copy of its input.
+# keeps a float32 copy of its input. `from_pretrained` leaves a model as for serving, and then nothing is computed again,
+# silently: hence `model.train()`.
 # 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
 # gets into the backward pass. Your own model's step: `course trace --hf config.json`.
 

@@ -486,8 +486,8 @@ print(f"{backend}:", kept_by_type(network, pictures, backend).to_dict())
 # %% [markdown] slide="slide"
 # ## What a pool saves, and where
 #
-# Eager again, and what the pools give in return. A pool shrinks the maps that follow. It also lets later values see
-# further: the *receptive field* of a value is the part of the image that it depends on.
+# Eager again, and what the pools give in return. A pool with a stride shrinks the maps that follow. It also lets later
+# values see further: the *receptive field* of a value is the part of the image that it depends on.
 
 # %% slide="subslide"
 width = sum(count * channels for count, channels in networks.VGG_GROUPS)
@@ -644,8 +644,7 @@ pool_explorer("VGG-16", "pool1")
 #
 # 1. Eager, in float32, a max pool costs 12 bytes a value: 4, and 8 for its position. Positions are a third of what our
 #    GoogLeNet keeps.
-# 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan, with eight, GoogLeNet keeps 1.75 GiB,
-#    not 4.13.
+# 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
 # 3. Without pools VGG-16 peaks at 127 GiB, not at 10.
 
 # %% [markdown] slide="notes"

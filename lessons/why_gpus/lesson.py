@@ -645,11 +645,11 @@ judge([38, 52, 54, 59])
 # 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# And your network? Halve the batch and time a step of each. If the time hardly falls, the step is mostly overhead: do
-# not expect much of a card. By our model CPU and card are about even then; in what others measured the CPU was ahead,
-# twice as fast at batch 1 in the figure of 2018. If the time nearly halves, a card has something to do, most of all
-# with wide layers or convolutions and large batches. We have measured no card; lines from yours (`course record`) would
-# settle it.
+# And your network? Time a step; then give every layer 2 inputs and 2 units, as above, and time it again. If the time hardly
+# falls, the step is mostly overhead: do not expect much of a card. By our model CPU and card are about even then; in what
+# others measured the CPU was ahead, twice as fast at batch 1 in the figure of 2018. If the time falls a lot, a card has
+# something to do. (To halve the batch tells less: weights are read and updated whatever the batch.) We have measured no
+# card; lines from yours (`course record`) would settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
