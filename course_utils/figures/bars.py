@@ -4,8 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import ROW, SERIES_COLOURS, SIZE, bar_at, beside, write_title
+from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, text_width
+from course_utils.figures.style import (
+    ROW,
+    SERIES_COLOURS,
+    SIZE,
+    bar_at,
+    beside,
+    clear_of,
+    line_through_bars,
+    name_over_bars,
+    write_title,
+)
 from course_utils.units import CourseError
 
 
@@ -43,12 +53,10 @@ def side_by_side(
     pixels = room / ((most - least) or 1.0)
     zero = first - pixels * least
     outlined = [hollow] if isinstance(hollow, str) else hollow
-    line, top = zero, y
-    if limit:
-        y += 1.3 * SIZE
-        line, top = zero + pixels * limit[1], y + 6
-        half = text_width(limit[0], SIZE, True) / 2
-        scene.add(Words(min(line, WIDTH - half - 4), y, limit[0], SIZE, "middle", bold=True))
+    line = zero + pixels * limit[1] if limit else None
+    if limit and line is not None:
+        y = name_over_bars(scene, line, y, limit[0])
+    top = y + 6
     for name, value in rows.items():
         y += ROW
         left, right = zero + pixels * min(value, 0.0), zero + max(1.0, pixels * value)
@@ -58,12 +66,9 @@ def side_by_side(
             scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
         else:
             scene.add(Area(bar_at(left, y, right), SERIES_COLOURS[1] if name in blue else FAINT))
-        # Words begin after the line where they would lie across it.
-        across = right + 4 < line < right + 12 + text_width(texts[name], SIZE, True)
-        scene.add(beside((line if across else right) + 8, y, texts[name], bold=True))
-    if limit:
-        scene.add(Lines([[(line, top), (line, y + ROW / 2)]], PAPER, 4.0))
-        scene.add(Lines([[(line, top), (line, y + ROW / 2)]], INK, 1.8, dashed=True))
+        scene.add(beside(clear_of(line, right + 8, texts[name]), y, texts[name], bold=True))
+    if line is not None:
+        line_through_bars(scene, line, top, y + ROW / 2)
     scene.height = y + ROW
     return Picture.from_scene(scene)
 

@@ -10,6 +10,8 @@ from course_utils.figures.scene import (
     FAINT,
     INK,
     LINE_HEIGHT,
+    PAPER,
+    WIDTH,
     Area,
     Lines,
     Points,
@@ -220,6 +222,27 @@ def name_limit(scene: Scene, right: float, line: float, roof: float, name: str) 
     scene.add(Lines([[(right, line), (x - 2, y)]], INK, 1.8, dashed=y == line))
     scene.add(Words(x + 2, y + 0.35 * SIZE, name, SIZE, bold=True))
     return y - COLUMN_ROW
+
+
+def name_over_bars(scene: Scene, x: float, y: float, name: str, left: float = 0.0) -> float:
+    """The name of an upright limit, in the middle over it, not left of `left`; the y of the next row."""
+    y += 1.3 * SIZE
+    half = text_width(name, SIZE, True) / 2
+    scene.add(Words(min(max(x, left + half), WIDTH - half - 4), y, name, SIZE, "middle", bold=True))
+    return y
+
+
+def line_through_bars(scene: Scene, x: float, top: float, bottom: float) -> None:
+    """An upright limit through bars: dashed, on a strip of paper."""
+    line = [[(x, top), (x, bottom)]]
+    scene.add(Lines(line, PAPER, 4.0), Lines(line, INK, 1.8, dashed=True))
+
+
+def clear_of(line: float | None, x: float, text: str) -> float:
+    """Where a bar's number begins: at `x`, or after an upright limit that it would lie across."""
+    if line is not None and x - 4 < line < x + text_width(text, SIZE, True) + 4:
+        return line + 8
+    return x
 
 
 def percent(part: float, whole: float) -> str:

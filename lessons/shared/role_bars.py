@@ -6,8 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import ROLE_COLOURS, ROW, SIZE, ByteScale, bar_at, beside, text_on, write_title
+from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import (
+    ROLE_COLOURS,
+    ROW,
+    SIZE,
+    ByteScale,
+    bar_at,
+    beside,
+    clear_of,
+    line_through_bars,
+    name_over_bars,
+    text_on,
+    write_title,
+)
 from course_utils.machine.hardware import Device
 from course_utils.memory import ROLES
 from course_utils.techniques.capacity import card_name, room_for_tensors
@@ -40,27 +52,21 @@ def role_bars(rows: Mapping[str, Mapping[str, float]], title: str = "", card: De
     scale = ByteScale(max(*totals.values(), limit_bytes or 0.0, 1.0), room)
     silent: dict[str, None] = {}
     written: set[str] = set()
-    if limit_bytes is not None:
-        y += 1.3 * SIZE
-        x, wide = zero + scale.pixels(limit_bytes), text_width(limit, SIZE, True)
-        scene.add(Words(min(max(x, zero + wide / 2), WIDTH - wide / 2 - 4), y, limit, SIZE, "middle", bold=True))
+    crossing = None if limit_bytes is None else zero + scale.pixels(limit_bytes)
+    if crossing is not None:
+        y = name_over_bars(scene, crossing, y, limit, zero)
     top = y + 6
     for name, shares in rows.items():
         y += ROW
         scene.add(beside(12, y, name))
-        crossing = None if limit_bytes is None else zero + scale.pixels(limit_bytes)
         _stack(scene, y, zero, scale, shares, written, silent, crossing)
     bottom = y + ROW / 2
-    if limit_bytes is not None:
-        x = zero + scale.pixels(limit_bytes)
-        scene.add(Lines([[(x, top), (x, bottom)]], PAPER, 4.0), Lines([[(x, top), (x, bottom)]], INK, 1.8, dashed=True))
+    if crossing is not None:
+        line_through_bars(scene, crossing, top, bottom)
     for i, total in enumerate(totals.values()):
         at = bottom - ROW / 2 - ROW * (len(rows) - 1 - i)
-        x = zero + scale.pixels(total) + 8
-        if limit_bytes is not None:  # words begin after the line where they would lie across it
-            line_x = zero + scale.pixels(limit_bytes)
-            x = line_x + 8 if x - 4 < line_x < x + text_width(format_bytes(total), SIZE, True) + 4 else x
-        scene.add(beside(x, at, format_bytes(total), bold=True))
+        text = format_bytes(total)
+        scene.add(beside(clear_of(crossing, zero + scale.pixels(total) + 8, text), at, text, bold=True))
     missing = [role for role in ROLES if role in silent and role not in written]
     if missing:
         bottom = _colour_key(scene, missing, zero, bottom + ROW * 0.7) + ROW * 0.6
