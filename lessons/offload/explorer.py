@@ -132,7 +132,7 @@ def _way(plans: Plans, moves: str) -> str:
     found = plans.get(best)
     tight = _tight(plans, found)
     if plans.fit(moves).state == FITS and shown.total_seconds <= found.total_seconds * (1 + WORTH):
-        better = f"Faster, but tight: {tight}." if tight else "Nothing here that fits is faster."
+        better = "Nothing here that fits is faster" + (f"; faster, but tight: {tight}." if tight else ".")
         return f"{better} {again}" if shown.copies else "Nothing has to move."
     if not found.copies:
         return f"Nothing has to move: kept, it fits and takes {format_seconds(found.total_seconds)}."
