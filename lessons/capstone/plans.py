@@ -63,7 +63,7 @@ def plan_plane(
             y += [y[-1], _peak(one)]
         curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
     longer = [_longer(one) for one in evaluations]
-    low = min(longer) - 0.12 * (max(longer) - min(longer))
+    low = min(longer) - 0.1 * (max(longer) - min(longer))
     return plane(
         Axis("predicted time of one update, more than plain", low=low, write=_percent),
         Axis("peak of tensors, GiB", low=0),
