@@ -452,7 +452,8 @@ print(vgg.evaluate(mine))
 # %% [markdown] slide="notes"
 # We try four micro-batches, each without offload or with *conv*, *all* or *windowed* (3 to 6 copies under way), and with
 # nothing computed again, 12 even pieces or the lowest peak. For 2 × 128 lesson 10's search adds its own choice of segments.
-# The orange line is the front; *yours* is the plan of the cell above. What takes more than 2 % longer is left out.
+# The orange line is the front; *yours* is the plan of the cell above; *+* goes with 2 × 128. What takes more than 2 % longer
+# is left out.
 #
 # Which differences can we believe? Others timed VGG-16 on this card. The model against them:
 
@@ -473,8 +474,8 @@ print(f"VGG-16, an image in a batch of 16: {timed('VGG-16')} (cnn-benchmarks);",
 print(f"the model: {an_image(vgg):.1f} ms")
 
 # %% [markdown] slide="notes"
-# So the model is some 7 % off with one version of the kernels, and takes nearly twice as long as the next. An error that all
-# plans share cancels in a ranking, but we do not know that it does to hundredths. We call plans *tied* that fit and are
+# So the model is some 7 % slower than one version of the kernels, and takes nearly twice as long as the next. An error that
+# all plans share cancels in a ranking, but we do not know that it does to hundredths. We call plans *tied* that fit and are
 # within 1 % of the fastest, and choose among them by **what there is to build**: fewer techniques first, then no copies,
 # fewer segments, fewer micro-batches.
 
@@ -507,8 +508,8 @@ plan_plane(
     [one for one in front if one.lost < 0.02],
     named={
         "plain": plain,
-        "2 × 128 + offload": best,
-        "2 × 128 + segments": again,
+        "+ offload": best,
+        "+ segments": again,
         "4 × 64": safe,
         "2 × 128": halves,
         "offload windowed 5": moved,
@@ -538,8 +539,8 @@ print(f"The least to build: {near[0].plan}")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# We follow three of the tied plans, the simplest of their kinds: *4 × 64*; *2 × 128 + 2 chosen segments*, computed again; and
-# *2 × 128 + offload windowed 5*, five copies under way.
+# We follow three of the tied plans: *4 × 64*; *2 × 128 + 2 chosen segments*, computed again; and *2 × 128 + offload windowed
+# 5*, five copies under way.
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -551,9 +552,8 @@ pd.DataFrame(rows).T
 # that it touches: our guess from one rounded figure of 2016. The second row takes twice as much.
 #
 # Three rows rest on measurements. *As above* comes nearest to VGG-16 with cuDNN 4.0, *twice the arithmetic* to cuDNN 5.1.
-# And in batches below 128 an
-# image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the last row adds that loss to every plan.
-# As the series ends at 128, 2 × 128 pays nothing, which favours it.
+# And in batches below 128 an image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the last row adds
+# that loss to every plan. As the series ends at 128, 2 × 128 pays nothing, which favours it.
 
 # %% slide="skip" folded=true
 def faster(problem, times):
@@ -941,7 +941,7 @@ def dish(one):
 
 pair = vgg.evaluate(Plan(256, offload="windowed", segments=lowest))
 menu = {
-    "1. 16 bits": ("every map", half, resnet_half, "16 bits do not count as the same"),
+    "1. 16 bits": ("every map", half, resnet_half, "16 bits count as another update"),
     "2. micro-batches": ("every map", safe, None, "batch norm, or small batches slow"),
     "3. recomputation": ("maps that wait", cheap, only_again, "the floor is too high"),
     "4. offload": ("maps that wait", moved, all_moved, "copies outlast a pass's kernels"),

@@ -238,7 +238,8 @@ def test_ties_fit_and_the_least_to_build_comes_first() -> None:
     )  # fmt: skip
     for one in (plain, copied, again, near, slow, tight):
         vars(one)["verdict"] = SimpleNamespace(state=TIGHT if one is tight else FITS)
-    assert [id(one) for one in tied([slow, copied, near, tight, again, plain])] == list(map(id, (plain, again, near, copied)))
+    found = tied([slow, copied, near, tight, again, plain])
+    assert list(map(id, found)) == list(map(id, (plain, again, near, copied)))
     assert tied([tight]) == []
 
 
