@@ -641,80 +641,82 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
 #   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
 # - **For 300 dollars** you rent by the hour, here at the lowest price that we noted for each card.
-# - **For 1,000** you can also buy a used RTX 3090, for 500 to 1,000 dollars. An hour of it costs a share of its price, the
-#   less the longer it is used, and electricity.
+# - **For 1,000** you can also buy a used RTX 3090. An hour of it costs a share of its price, and electricity.
 #
-# Memory first: a *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). The *samples a second* come
-# from the model of lesson 01, for the card alone: the few CPU cores of a free notebook may well decode JPEGs more slowly.
+# Memory first: a *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). The *samples a second* are
+# those of lesson 01's model, for the card alone: the few CPU cores of a free notebook may decode JPEGs more slowly.
 
 # %% tags=["change"]
 # Change it to your task and your prices: a network of NETWORKS, "float16" for mixed precision
 # (16-bit numbers where they suffice, lesson 08), millions of samples, dollars, hours.
 name, batch, precision, million = "ResNet-50", 32, "float32", 115
 rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H100 SXM": 2.69}
-card, prices, its_hours = "RTX 3090", (500, 1000), 20 * 104  # 20 hours a week for two years
-owned = {price: price / its_hours + 0.35 * 0.20 for price in prices}  # 350 W, 0.20 a kWh
+card, prices, its_hours = "RTX 3090", (500, 1000), 20 * 104  # used; 20 hours a week, 2 years
+power = 0.35 * 0.20  # dollars an hour: 350 W, a kWh for 0.20
+owned = {price: price / its_hours + power for price in prices}
 what_they_buy(traced(name, precision), batch, million, offers(rents, card, owned))
 
 # %% [markdown] slide="notes"
-# A month has 720 hours here. At the lowest rents the whole of ImageNet costs 11 dollars on an RTX 3090 and 13 on an RTX
-# 4090, if the first run succeeds and the disk keeps up. Can the model be trusted so far? Beside it, whole training steps
-# that others timed, in samples a second:
+# At the lowest rents all of ImageNet costs 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
+# nothing it takes a P100 37 days. (A month has 720 hours here.) Is the model to be trusted? Beside it, what others timed,
+# in samples a second:
 
 # %% folded=true
 speeds = {}
 for label, numbers in (("float32", "float32"), ("mixed", "float16")):
-    step = traced(name, numbers)
     for one in ("T4", "P100", *rents):
-        speeds[one, f"{label}, model"] = round(samples_a_second(step, batch, one))
-        speeds[one, f"{label}, measured"] = round(timed_speed(name, one, numbers) or 0) or ""
-kinds = ["float32, model", "float32, measured", "mixed, model", "mixed, measured"]
+        speed = samples_a_second(traced(name, numbers), batch, one)
+        speeds[one, f"{label}, model"] = f"{speed:,.0f}"
+        timed = timed_speed(name, one, numbers)
+        speeds[one, f"{label}, timed"] = f"{timed:,.0f}" if timed else ""
+kinds = [f"{label}, {kind}" for label in ("float32", "mixed") for kind in ("model", "timed")]
 pd.Series(speeds).unstack()[kinds].loc[["T4", "P100", *rents]]
 
-# %% slide="skip" folded=true
-times = {
-    (one, numbers): timed_speed("Wide ResNet", one, numbers)
-    for one in ("T4", "P100") for numbers in ("float32", "float16")
-}  # fmt: skip
-gain = times["T4", "float16"] / times["T4", "float32"]
-print(f"Wide ResNet, mixed: the T4 {gain:.1f} times as fast as itself in float32,", end=" ")
-print(f"{times['T4', 'float16'] / times['P100', 'float32']:.1f} times as fast as the P100")
-print(f"{name} with that gain: {gain * speeds['T4', 'float32, model']:.0f} on the T4, mixed")
+# %% folded=true
+for row in (row for row in TRAINED if row.network == name):
+    times = samples_a_second(traced(name), row.batch, row.device) * row.full_ms / 1e3
+    print(f"{row.device}, float32, batch {row.batch}: the model is {times:.2f} times as fast")
+wide = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
+gain, faster = wide["T4"].times, wide["P100"].full_ms / wide["T4"].half_ms
+with_gain = gain * samples_a_second(traced(name), batch, "T4")
+print(f"a wide ResNet, timed: mixed precision makes the T4 {gain:.1f} times as fast", end=" ")
+print(f"as it was, and {faster:.1f} times as fast as the P100 in float32")
+print(f"{name} with that gain: {with_gain:.0f} samples a second on the T4")
 
 # %% [markdown] slide="notes"
-# The RTX cards come within a tenth of what was measured; the A100 is a quarter slower than modelled. Nobody's time of the
-# T4 is in the table, and its 464 in mixed precision decide between the free cards. On another network, a wide ResNet, the
-# model is within a tenth in float32 on both of them, but 2.8 times too fast for the T4 in mixed precision. If ResNet-50
-# gains no more there than the wide one did, the T4 trains 260 samples a second: still more than the P100's 220.
+# In float32 the model is within a tenth for the RTX cards. It flatters this A100, by a quarter and more (NVIDIA timed its
+# own at 938 and 2,470: lesson 08). Nobody timed the T4's 464, which decide between the free cards. For the wide ResNet the
+# model is within a tenth in float32, on both, and 2.8 times too fast for the T4 in mixed precision. With the gain timed
+# there 464 would be 260: still more than the P100's 220.
 #
 # <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
-# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes
-# there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default, on the tensor
-# cores, at half the rate of float16. Dense layers do not use TF32 by default, so for a network made of them the
-# table promises too much speed.</details>
+# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes, not
+# arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, on tensor cores, at half the
+# rate of float16. It does not so run dense layers: for a network made of them the table promises too much.</details>
 #
-# The prices are of few sellers, each on one day (*Further*). So from which price on is another choice the better one, by
-# samples a dollar?
+# The prices are of few sellers, each on one day (*Further*). Which rents would turn a decision by samples a dollar over?
 
 # %% folded=true
-flips(traced(name, precision), batch, rents, owned)
+for price in prices:
+    pays = [f"{price / (rent - power):,.0f} at {rent:.2f}" for rent in rent_range(card)]
+    print(f"a used {card} for {price:,} is paid after hours of rent: {' or '.join(pays)}")
+flips(traced(name, precision), batch, rents, card, owned)
 
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
 # - **Nothing:** a T4 in mixed precision, else a P100; save often.
 # - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
-# - **1,000 dollars:** the same. Buy if your rent is above the table's.
+# - **1,000 dollars:** the same. Buy if your rent is above the table's limit.
 
 # %% [markdown] slide="notes"
-# The RTX 4090 is 1.4 times as fast, and in each of the three lists that have both it costs 1.5 to 1.6 times as much: you
-# pay about a tenth more a sample and wait less. An A100 costs twice as much a sample; at these prices rent it for its 40
-# GiB. With money left, several cheap cards run several experiments at once.
+# In each of the three lists that have both, the RTX 4090 costs 1.5 to 1.6 times as much as the RTX 3090, for 1.4 times the
+# speed: about a tenth more for a sample. An A100's samples cost twice as much; rent it for its 40 GiB. All limits rise with
+# the RTX 3090's rent: put in the dearest, 0.43, and run the cells again.
 #
-# To buy or to rent, your hours and your seller decide. For 20 hours a week over two years, a used RTX 3090 for 500 dollars
-# beats rents above 0.31, one for 1,000 those above 0.55; 0.18 to 0.43 were asked. A computer around it costs about 500
-# more: add it to the price. What you sell it for in the end comes off. A rented card costs nothing once you have given it
-# back (one that is only stopped may still be charged for its disk).
+# Whether to buy depends on your hours and your seller: some asked less than the limit for an RTX 3090, some more. A computer
+# around the card costs about 500: add it to the price, and take off what you can sell both for. (A rented card that is only
+# stopped may still be charged for its disk.)
 
 # %% [markdown] slide="slide"
 # ## What people believe

@@ -82,35 +82,43 @@ def what_they_buy(step: StepTrace, batch: int, million: float, offered: list[Off
         rows[offer.how, offer.card] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
             "largest batch": largest_batch(step, hardware.device(offer.card)).fits,
-            "samples a second": round(speed),
+            "samples a second": f"{speed:,.0f}",
             "million a dollar": f"{hour / offer.usd_per_hour:.1f}" if offer.usd_per_hour else "",
-            "a month: million": f"{hour * offer.hours:,.0f}",
-            "dollars": f"{offer.usd_per_hour * offer.hours:,.0f}",
-            "your task: days": f"{hours / offer.hours * 30:.1f}",
-            "dollars ": f"{offer.usd_per_hour * hours:.2f}",
+            "million a month": f"{hour * offer.hours:,.0f}",
+            "dollars a month": f"{offer.usd_per_hour * offer.hours:,.0f}",
+            "days for the task": f"{hours / offer.hours * MONTH_HOURS / 24:.1f}",
+            "dollars for it": f"{offer.usd_per_hour * hours:.2f}",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
 
-def flips(step: StepTrace, batch: int, rents: Mapping[str, float], owned: Mapping[int, float]) -> pd.DataFrame:
+def flips(
+    step: StepTrace, batch: int, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
+) -> pd.DataFrame:
     """The rents at which a decision by samples a dollar turns over, beside those that were asked.
 
     Args:
         step: traced in the precision that counts, under the name that `TRAINED` has for the network.
         batch: of the model's speeds.
         rents: dollars an hour by card; each is held against the one that trains most for a dollar.
-        owned: dollars for an hour of that one, by the dollars it was bought for.
+        bought: the card that is bought.
+        owned: dollars for an hour of it, by the dollars it was bought for.
     """
     name, precision = step.at(batch).name, step.at(batch).precision
-    by_model = {card: samples_a_second(step, batch, card) for card in rents}
-    by_times = {card: timed_speed(name, card, precision) or 0.0 for card in rents}
-    best = max(rents, key=lambda card: by_model[card] / rents[card])
-    rows = []
-    for card in (card for card in rents if card != best):
-        limits = [rents[best] * speeds[card] / speeds[best] if speeds[best] else 0 for speeds in (by_model, by_times)]
-        rows.append((f"rent {card}, not {best}", *(f"below {rent:.2f}" if rent else "" for rent in limits), rent_range(card)))
-    for price, hour in owned.items():
-        rows.append((f"buy {best} for {price:,}, not rent", *2 * [f"above {hour:.2f}"], rent_range(best)))
-    columns = ["choose", "at a rent, by the model", "by measured speeds", "asked"]
-    shown = [(*row[:3], " to ".join(f"{rent:.2f}" for rent in row[3])) for row in rows]
-    return pd.DataFrame(shown, columns=columns).set_index("choose")
+    model = {card: samples_a_second(step, batch, card) for card in (*rents, bought)}
+    timed = {card: timed_speed(name, card, precision) for card in model}
+    best = max(rents, key=lambda card: model[card] / rents[card])
+
+    def limits(hour: float, fast: str, slow: str) -> list[str]:
+        """What an hour of one card may cost where an hour of the other costs so much, by both kinds of speed."""
+        pairs = [(model[fast], model[slow]), (timed[fast], timed[slow])]
+        return [f"{hour * one / other:.2f}" if one and other else "" for one, other in pairs]
+
+    choices = [(f"rent {card}, not {best}", card, rents[best], best) for card in rents if card != best]
+    choices += [(f"rent {best}, not buy {bought} for {price:,}", best, hour, bought) for price, hour in owned.items()]
+    rows = {}
+    for choice, card, hour, other in choices:
+        asked = " to ".join(f"{rent:.2f}" for rent in rent_range(card))
+        rows[choice] = [*limits(hour, card, other), asked]
+    columns = ["below a rent of, by the model", "by timed speeds", "asked"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
