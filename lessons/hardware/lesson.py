@@ -45,9 +45,7 @@ from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_sh
 from lessons.claims import judge
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
-from lessons.hardware.offers import (
-    flips, offers, rent_range, samples_a_second, timed_speed, what_they_buy,
-)  # fmt: skip
+from lessons.hardware.offers import flips, model_speed, rent_range, timed_speed, what_they_buy
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
@@ -279,8 +277,7 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
 # The rule in full counts tensors and the context. The last column also allows for gaps and for the scratch memory that
-# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch. On the other side, the rule
-# counts gradients of weights; at GPT-2's peak there are none yet.
+# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -305,11 +302,11 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB: how kernels are loaded can nearly double the context. The tables above are of a card known only by its
-# 6 GiB, and allow 512 MiB; the explorer and the budgets below name their cards, and allow the most reported for each
-# architecture, lazy or eager, so that what fits also fits with an old PyTorch. For the RTX 3090 that is 1.78 GiB, seen in
-# 2022 on an A100, a card of the same architecture; with lazy loading the most reported for it is 501 MiB (*Further*). So
-# with today's PyTorch expect more room on it than they say. (How often the verdicts are wrong: lesson 03.)
+# 940 or 479 MiB: how kernels are loaded can nearly double the context. The tables above know a card by its 6 GiB alone, and
+# allow 512 MiB; the explorer and the budgets below allow the most reported for a card's architecture, eager or lazy, so
+# that what fits also fits with an old PyTorch. For the RTX 3090 that is 1.78 GiB, seen in 2022 on an A100, a card of the
+# same architecture; with lazy loading the most reported for it is 501 MiB (*Further*): with today's PyTorch expect more
+# room. (How often the verdicts are wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -624,8 +621,7 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The
-# 0.25 MiB between the two are one more map's size: perhaps a copy that a kernel makes.)
+# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one.
 #
 # If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
 # means do. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. Five
@@ -654,49 +650,49 @@ rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H1
 card, prices, its_hours = "RTX 3090", (500, 1000), 20 * 104  # used; 20 hours a week, 2 years
 power = 0.35 * 0.20  # dollars an hour: 350 W, a kWh for 0.20
 owned = {price: price / its_hours + power for price in prices}
-what_they_buy(traced(name, precision), batch, million, offers(rents, card, owned))
+what_they_buy(traced(name, precision), batch, million, rents, card, owned)
 
 # %% [markdown] slide="notes"
 # At the lowest rents all of ImageNet costs 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
 # nothing it takes a P100 37 days. (A month has 720 hours here.) Is the model to be trusted? Beside it, what others timed,
 # in samples a second:
 
-# %% folded=true
+# %% slide="skip" folded=true
 speeds = {}
 for label, numbers in (("float32", "float32"), ("mixed", "float16")):
     for one in ("T4", "P100", *rents):
-        speed = samples_a_second(traced(name, numbers), batch, one)
+        speed = model_speed(traced(name, numbers), batch, one)
         speeds[one, f"{label}, model"] = f"{speed:,.0f}"
         timed = timed_speed(name, one, numbers)
         speeds[one, f"{label}, timed"] = f"{timed:,.0f}" if timed else ""
 kinds = [f"{label}, {kind}" for label in ("float32", "mixed") for kind in ("model", "timed")]
 pd.Series(speeds).unstack()[kinds].loc[["T4", "P100", *rents]]
 
-# %% folded=true
+# %% slide="skip" folded=true
 for row in (row for row in TRAINED if row.network == name):
-    times = samples_a_second(traced(name), row.batch, row.device) * row.full_ms / 1e3
+    times = model_speed(traced(name), row.batch, row.device) * row.full_ms / 1e3
     print(f"{row.device}, float32, batch {row.batch}: the model is {times:.2f} times as fast")
 wide = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
 gain, faster = wide["T4"].times, wide["P100"].full_ms / wide["T4"].half_ms
-with_gain = gain * samples_a_second(traced(name), batch, "T4")
-print(f"a wide ResNet, timed: mixed precision makes the T4 {gain:.1f} times as fast", end=" ")
-print(f"as it was, and {faster:.1f} times as fast as the P100 in float32")
-print(f"{name} with that gain: {with_gain:.0f} samples a second on the T4")
+with_gain = gain * model_speed(traced(name), batch, "T4")
+print("a wide ResNet, timed on a T4 in mixed precision:", end=" ")
+print(f"{gain:.1f} times as fast as in float32, {faster:.1f} times as a P100")
+print(f"{name} with that gain: {with_gain:.0f} samples a second")
 
 # %% [markdown] slide="notes"
 # In float32 the model is within a tenth for the RTX cards. It flatters this A100, by a quarter and more (NVIDIA timed its
-# own at 938 and 2,470: lesson 08). Nobody timed the T4's 464, which decide between the free cards. For the wide ResNet the
-# model is within a tenth in float32, on both, and 2.8 times too fast for the T4 in mixed precision. With the gain timed
-# there 464 would be 260: still more than the P100's 220.
+# own at 938 and 2,470: lesson 08). The T4's 464 decide between the free cards, and nobody timed them. For the wide ResNet
+# the model is within a tenth in float32, on both, and 2.8 times too fast for the T4 in mixed precision. With the gain
+# timed there 464 would be 261: still more than the P100's 220.
 #
-# <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
-# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes, not
-# arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, on tensor cores, at half the
-# rate of float16. It does not so run dense layers: for a network made of them the table promises too much.</details>
+# <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
+# release 2.15. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes,
+# not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, on tensor cores, at half
+# the rate of float16. Not so dense layers: for a network of them the table promises too much.</details>
 #
 # The prices are of few sellers, each on one day (*Further*). Which rents would turn a decision by samples a dollar over?
 
-# %% folded=true
+# %% slide="subslide" folded=true
 for price in prices:
     pays = [f"{price / (rent - power):,.0f} at {rent:.2f}" for rent in rent_range(card)]
     print(f"a used {card} for {price:,} is paid after hours of rent: {' or '.join(pays)}")
@@ -711,12 +707,11 @@ flips(traced(name, precision), batch, rents, card, owned)
 
 # %% [markdown] slide="notes"
 # In each of the three lists that have both, the RTX 4090 costs 1.5 to 1.6 times as much as the RTX 3090, for 1.4 times the
-# speed: about a tenth more for a sample. An A100's samples cost twice as much; rent it for its 40 GiB. All limits rise with
-# the RTX 3090's rent: put in the dearest, 0.43, and run the cells again.
+# speed: about a tenth more a sample. An A100's samples cost twice as much; rent it for its 40 GiB. The limits rise with the
+# RTX 3090's rent: put in the dearest, 0.43, and run the cells again.
 #
-# Whether to buy depends on your hours and your seller: some asked less than the limit for an RTX 3090, some more. A computer
-# around the card costs about 500: add it to the price, and take off what you can sell both for. (A rented card that is only
-# stopped may still be charged for its disk.)
+# A computer around your own card costs about 500 more (local-llm.net); take off what you can sell both for. (A rented card
+# that is only stopped may still be charged for its disk.)
 
 # %% [markdown] slide="slide"
 # ## What people believe

@@ -52,31 +52,34 @@ def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float]) 
 
 def as_it_runs(card: Device) -> Device:
     """The card as PyTorch's float32 convolutions use it: TF32, at half the rate of halves, where it has that."""
-    rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
+    rate = max(card.float32_tflops, (card.tensor_tflops or 0) / 2 if card.year >= 2020 else 0)
     return replace(card, float32_tflops=rate)
 
 
-def samples_a_second(step: StepTrace, batch: int, card: str) -> float:
+def model_speed(step: StepTrace, batch: int, card: str) -> float:
     """By the model, in the precision that the step was traced with."""
     return predict_step(step.at(batch), as_it_runs(hardware.device(card))).samples_per_second
 
 
 def timed_speed(network: str, card: str, precision: str) -> float | None:
-    """Samples a second that others measured (`TRAINED`), in float32 or float16 (mixed precision); None if nobody did."""
+    """Samples a second that others timed (`TRAINED`), in float32 or float16 (mixed precision); None if nobody did."""
     for row in TRAINED:
         if (row.network, row.device) == (network, card):
             return 1e3 / (row.full_ms if precision == "float32" else row.half_ms)
     return None
 
 
-def what_they_buy(step: StepTrace, batch: int, million: float, offered: list[Offer]) -> pd.DataFrame:
-    """One row an offer: what fits, how fast it trains, and what a dollar, a month and a task of so many samples come to.
+def what_they_buy(
+    step: StepTrace, batch: int, million: float, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
+) -> pd.DataFrame:
+    """One row an offer: what fits, how fast it trains, what a dollar and a month train, and what so many samples cost.
 
     Days and a month's samples count the hours that the offer has; dollars of a used card are its share by the hour.
+    The last three arguments are those of `offers`.
     """
     rows = {}
-    for offer in offered:
-        speed = samples_a_second(step, batch, offer.card)
+    for offer in offers(rents, bought, owned):
+        speed = model_speed(step, batch, offer.card)
         hour = 3600 * speed / 1e6
         hours = million / hour
         rows[offer.how, offer.card] = {
@@ -105,7 +108,7 @@ def flips(
         owned: dollars for an hour of it, by the dollars it was bought for.
     """
     name, precision = step.at(batch).name, step.at(batch).precision
-    model = {card: samples_a_second(step, batch, card) for card in (*rents, bought)}
+    model = {card: model_speed(step, batch, card) for card in (*rents, bought)}
     timed = {card: timed_speed(name, card, precision) for card in model}
     best = max(rents, key=lambda card: model[card] / rents[card])
 

@@ -129,10 +129,10 @@ HALVES: tuple[PublishedHalves, ...] = (
     PublishedHalves(NVIDIA, "ResNet-50", 256, "A100", 1e3 / 938, 1e3 / 2470, "TF32"),
 )
 
-# Whole training steps, images a second on one GPU. lambdal/deeplearning-benchmark on GitHub, pytorch/, throughput and bs
-# at 0551cb7 and 08d77c4: NVIDIA's PyTorch code with random images; the batch is that of float32. The A100 is the PCIe
-# card. ceshine/apex_pytorch_cifar_experiment on GitHub: 10 epochs of CIFAR-10 with Wide ResNet 28-10 in Colab (T4) and
-# Kaggle (P100), from start to end, tests included; mixed precision by Apex, level O1.
+# Whole training steps, images a second on one GPU. lambdal/deeplearning-benchmark on GitHub, pytorch/, throughput at
+# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card.
+# ceshine/apex_pytorch_cifar_experiment on GitHub, README at 7d071a7: 10 epochs of CIFAR-10 from start to end, Wide
+# ResNet 28-10, in Colab (T4) and Kaggle (P100); mixed precision is Apex's O1.
 LAMBDA = "Lambda, deeplearning-benchmark, 2023"
 CESHINE = "Ceshine Lee, apex_pytorch_cifar_experiment, 2019"
 
@@ -227,7 +227,8 @@ class Used:
     source: str
 
 
-# Two guides of 2026: 500 to 800 dollars (local-llm.net), 700 to 1,000 (insiderllm.com, February).
+# Two guides of 2026: 500 to 800 dollars (local-llm.net, whose computer cost 1,200 with a card of 700), 700 to 1,000
+# (insiderllm.com, February).
 USED = (
     Used("RTX 3090", 500, 1000, "2026", "local-llm.net, rtx-3090-best-value-2026; insiderllm.com, rtx-4090-vs-used"),
 )
