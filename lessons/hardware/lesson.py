@@ -630,13 +630,13 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# What does it cost to train ResNet-50 on ImageNet from scratch, 90 epochs, 115 million images? And what would you take
-# for nothing, for 300 dollars, for 1,000?
+# What does it cost to train ResNet-50 on ImageNet, 90 epochs, 115 million images? And what would you take for
+# nothing, for 300 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
 # - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
 #   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 300 dollars** you rent by the hour, here at the lowest price that we noted for each card.
+# - **For 300 dollars** you rent by the hour, at the lowest price noted for each card.
 # - **For 1,000** you can also buy a used RTX 3090. An hour of it costs a share of its price, and electricity.
 #
 # Memory first: a *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). The *samples a second* are
@@ -654,8 +654,8 @@ what_they_buy(traced(name, precision), batch, million, rents, card, owned)
 
 # %% [markdown] slide="notes"
 # At the lowest rents all of ImageNet costs 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
-# nothing it takes a P100 37 days. (A month has 720 hours here.) Is the model to be trusted? Beside it, what others timed,
-# in samples a second:
+# nothing it takes a P100 37 days. (A month is 720 hours.) Is the model to be trusted? What others timed, in samples a
+# second:
 
 # %% slide="skip" folded=true
 speeds = {}
@@ -849,8 +849,7 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
-# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone. Inference peaks in
-# the forward pass, with two maps.
+# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()
