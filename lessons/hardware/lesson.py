@@ -653,8 +653,8 @@ owned = {price: price / its_hours + power for price in prices}
 what_they_buy(traced(name, precision), batch, million, rents, card, owned)
 
 # %% [markdown] slide="notes"
-# At the lowest rents all of ImageNet costs 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
-# nothing it takes a P100 37 days. (A month is 720 hours.) Is the model to be trusted? What others timed, in samples a
+# At the lowest rents the 90 epochs cost 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
+# nothing they take a P100 37 days. (A month is 720 hours.) Is the model to be trusted? What others timed, in samples a
 # second:
 
 # %% slide="skip" folded=true
@@ -671,7 +671,7 @@ pd.Series(speeds).unstack()[kinds].loc[["T4", "P100", *rents]]
 # %% slide="skip" folded=true
 for row in (row for row in TRAINED if row.network == name):
     times = model_speed(traced(name), row.batch, row.device) * row.full_ms / 1e3
-    print(f"{row.device}, float32, batch {row.batch}: the model is {times:.2f} times as fast")
+    print(f"{row.device}, float32, batch {row.batch}: the model is {times:.2f} times as fast as timed")
 wide = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
 gain, faster = wide["T4"].times, wide["P100"].full_ms / wide["T4"].half_ms
 with_gain = gain * model_speed(traced(name), batch, "T4")
@@ -680,9 +680,9 @@ print(f"{gain:.1f} times as fast as in float32, {faster:.1f} times as a P100")
 print(f"{name} with that gain: {with_gain:.0f} samples a second")
 
 # %% [markdown] slide="notes"
-# In float32 the model is within a tenth for the RTX cards. It flatters this A100, by a quarter and more (NVIDIA timed its
+# In float32 the model is within a tenth for the RTX cards. It flatters the A100, by a quarter or more (NVIDIA timed its
 # own at 938 and 2,470: lesson 08). The T4's 464 decide between the free cards, and nobody timed them. For the wide ResNet
-# the model is within a tenth in float32, on both, and 2.8 times too fast for the T4 in mixed precision. With the gain
+# the model is within a tenth in float32, on T4 and P100, but 2.8 times too fast for the T4 in mixed precision. With the gain
 # timed there 464 would be 261: still more than the P100's 220.
 #
 # <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
@@ -694,8 +694,8 @@ print(f"{name} with that gain: {with_gain:.0f} samples a second")
 
 # %% slide="subslide" folded=true
 for price in prices:
-    pays = [f"{price / (rent - power):,.0f} at {rent:.2f}" for rent in rent_range(card)]
-    print(f"a used {card} for {price:,} is paid after hours of rent: {' or '.join(pays)}")
+    pays = [f"{price / (rent - power):,.0f} hours at {rent:.2f}" for rent in rent_range(card)]
+    print(f"a used {card} for {price:,} pays for itself after {', '.join(pays)}")
 flips(traced(name, precision), batch, rents, card, owned)
 
 # %% [markdown] slide="subslide"

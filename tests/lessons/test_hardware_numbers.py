@@ -83,9 +83,9 @@ def test_what_imagenet_costs_is_said() -> None:
     table = budgets()
     cost = {card: round(float(table.loc[("rented", card), "dollars for it"])) for card in ("RTX 3090", "RTX 4090")}
     days = round(float(table.loc[("lent by Kaggle", "P100"), "days for the task"]))
-    said = f"costs {cost['RTX 3090']} dollars on an RTX 3090 and {cost['RTX 4090']} on an RTX 4090"
+    said = f"cost {cost['RTX 3090']} dollars on an RTX 3090 and {cost['RTX 4090']} on an RTX 4090"
     assert said in text_of_the_lesson()
-    assert f"for nothing it takes a P100 {days} days" in text_of_the_lesson()
+    assert f"for nothing they take a P100 {days} days" in text_of_the_lesson()
 
 
 def test_a_month_of_a_rented_4090_is_what_a_reader_computed() -> None:
