@@ -671,7 +671,7 @@ pd.Series(speeds).unstack()[kinds].loc[["T4", "P100", *rents]]
 # %% slide="skip" folded=true
 for row in (row for row in TRAINED if row.network == name):
     times = model_speed(traced(name), row.batch, row.device) * row.full_ms / 1e3
-    print(f"{row.device}, float32, batch {row.batch}: the model is {times:.2f} times as fast as timed")
+    print(f"{row.device}, float32, batch {row.batch}: by the model {times:.2f} times as fast")
 wide = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
 gain, faster = wide["T4"].times, wide["P100"].full_ms / wide["T4"].half_ms
 with_gain = gain * model_speed(traced(name), batch, "T4")
