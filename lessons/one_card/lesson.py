@@ -354,12 +354,13 @@ for base, bits, column in (
     t4[f"{bits}, measured"], t4[f"{bits}, traced"] = fused[column], traced
     below += list(100 * (1 - traced / fused[column]))
 print(f"{len(below)} runs: the trace is {min(below):.1f} to {max(below):.1f} % below")
-t4.groupby("model").tail(1).set_index("model").round().astype(int)
+t4.groupby("model").tail(1).set_index("model").map("{:,.0f}".format)
 
 # %% [markdown] slide="notes"
 # Two habits of that program had to be told to the trace: `out`, the logits, stays alive through the backward pass (lesson
 # 03), and in 4 bits peft's `prepare_model_for_kbit_training` turns norms, embedding and head to float32. With both, the
 # two smallest models need *more* in 4 bits than in 16; *Further* takes the habits away. The bars above are without them.
+# (All 20 have fused attention. The source has 20 more without it, which keep maps that this trace does not count.)
 
 # %% [markdown] slide="subslide"
 # Does LoRA learn? A net that knows the digits is shown them upside down.
@@ -557,11 +558,10 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# A server that reserves all 8,192 tokens, for which the model was trained, takes 8 users. vLLM by default keeps to 92 % of
-# the card (`gpu_memory_utilization` in its `config/cache.py`; 90 % in older versions), and has room for 6. It hands out
-# the cache in *pages* of 16 tokens, so that a sequence takes room for what it has written, not for what it might write
-# (Kwon and others, 2023). The maps of a prompt are not counted; a server keeps them small by reading a long prompt in
-# pieces (*chunked prefill*).
+# A server that reserves all 8,192 tokens, for which the model was trained, takes 8 users; without shared heads it would
+# take one. vLLM by default keeps to 92 % of the card (`gpu_memory_utilization` in its `config/cache.py`, commit 002f10e;
+# earlier 90 %), which leaves room for at most 6. It hands out the cache in *pages* of 16 tokens, so that a sequence takes
+# room for what it has written, not for what it might write (Kwon and others, 2023). The maps of a prompt are not counted.
 
 # %% [markdown] slide="slide"
 # ## How fast does it write?
@@ -633,8 +633,8 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 # %% [markdown] slide="notes"
 # Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The first point is measured,
 # and lies where reading puts it: at four fifths of the published bandwidth, with hardly any arithmetic. Hollow points are
-# modelled, at the rates that we expect, and so is all that follows. (Fewer bytes, as many products: with weights of 4 to
-# 6 bits, Q4_K_M, llama.cpp wrote more than twice as fast, though not as fast as the bytes allow.)
+# modelled, at the rates that we expect. (Fewer bytes, as many products: with weights of 4 to 6 bits, Q4_K_M, llama.cpp
+# wrote more than twice as fast, though not as fast as the bytes allow.) From here on nothing is measured.
 
 # %% [markdown] slide="slide"
 # ## A full card
@@ -677,20 +677,18 @@ reveal(
 four = 8 * (quarter - 2 * head) / serving.matrix_values(shape)
 
 
-def line(name, context, colour, weights=2 * n, bits=16.0):
-    """To as many sequences as fit the card."""
-    most = fits(context, weights)
-    many = [*(2**i for i in range(10) if 2**i < most), most]
-    curve = [each(context, sequences, bits) for sequences in many]
-    return Curve(f"{name}: {most} fit", many, curve, colour, dashed=bits != 16)
-
-
-lines = [line("8,192 tokens", 8192, COLOURS[1]),
-         line("2,048, 4-bit weights", 2048, COLOURS[2], quarter, four),
-         line("2,048 tokens", 2048, COLOURS[0])]  # fmt: skip
-ends = [Spot("", curve.x[-1], curve.y[-1], curve.colour) for curve in lines]
+lines, ends = [], []
+for name, context, colour, weights, bits in (
+    ("of 8,192", 8192, COLOURS[1], 2 * n, 16),
+    ("of 2,048", 2048, COLOURS[0], 2 * n, 16),
+    ("of 2,048, 4-bit weights", 2048, COLOURS[2], quarter, four),
+):
+    users = range(1, fits(context, weights) + 1)
+    rates = [each(context, many, bits) for many in users]
+    lines.append(Curve("", users, rates, colour, dashed=bits != 16))
+    ends.append(Spot(f"{users[-1]} {name}", users[-1], rates[-1], colour, bold=True))
 plane(
-    Axis("users at once, until the card is full", log=True, high=100),
+    Axis("users at once, until the card is full", log=True, high=300),
     Axis("tokens a second for each", log=True, low=20),
     lines,
     ends,
@@ -698,8 +696,8 @@ plane(
 )
 
 # %% [markdown] slide="subslide"
-# A step reads all that is on the card, weights and caches, and writes one token for each user. A full card takes as long
-# to read whatever has filled it.
+# A step reads all that is on the card, weights and caches, and writes one token for each user. To read a full card
+# takes as long, whatever has filled it.
 
 # %% folded=true
 full, boundless = serving.decode(shape, 8192, 8), replace(card, tensor_tflops=1e6)
@@ -716,18 +714,19 @@ prompt = serving.prefill(shape, 2048).seconds(card)
 print(f"a prompt of 2,048: {format_seconds(prompt)}, {prompt * each(8192, 8):.0f} steps")
 
 # %% [markdown] slide="notes"
-# (All but the embedding, of which a token reads one row.) The rule ends where arithmetic takes over: with many short
-# texts beside 4-bit weights. Without caches 164 users would reach the ridge; with 2,048 tokens each no number of
-# users does, as each brings 60 operations for a byte of cache.
+# (All but the embedding. That 32 users of 2,048 tokens fit, and get 32 each, is chance.) The rule ends where arithmetic
+# takes over: with many short texts beside 4-bit weights. Do enough users make arithmetic the limit? Without caches 164
+# would reach the ridge. With 2,048 tokens each, no number of users does: a cache brings 60 operations a byte.
 #
-# A server keeps the card full: a new sequence enters as soon as one has ended (*continuous batching*). But its prompt is
-# computed first, and the others wait for as long as nine of their tokens take, unless it is read in pieces.
+# A server keeps the card full: a new sequence enters as soon as one has ended (*continuous batching*). First its prompt
+# is computed, and at once that would hold up the others for nine of their tokens. So a server takes it in pieces, between
+# the steps of the others (*chunked prefill*).
 
 # %% [markdown] slide="slide"
 # ## What would you shrink?
 #
-# Since each user of a full card gets the same, more users are the way to more text. Users of 2,048 tokens: weights in 4
-# bits, or caches in 8?
+# Each user of a full card gets the same, so more text takes more users. Say they have 2,048 tokens each. Do you put the
+# weights in 4 bits, or the caches in 8?
 
 # %% tags=["change"]
 # Change the card to "H100 SXM" and run again: which of the two makes room for more users now?
@@ -741,13 +740,14 @@ for what, weights, bits, value_bytes in (
 ):
     users = fits(2048, weights, room_for_tensors(on), value_bytes)
     rate = each(2048, users, bits, value_bytes, on)
-    print(f"{what:>13}: {users:>3} users, {rate:.0f} tokens/s each,", end=" ")
-    print(f"{users * rate:>6,.0f} in all")
+    print(f"{what:>13}: {format_bytes(room_for_tensors(on) - weights)} for caches,", end=" ")
+    print(f"{users:>3} users, {rate:.0f} tokens/s each, {users * rate:,.0f} in all")
 
 # %% [markdown] slide="skip"
 # <details><summary>Which of the two?</summary>
 #
-# ANSWER
+# The caches: 513 users, and 294 with weights in 4 bits. Halved caches double the users of any card. Weights in 4 bits
+# free 9 GiB: more than the caches have on the small card, little beside 64 GiB on the large one.
 #
 # </details>
 
@@ -767,14 +767,15 @@ judge([90, 91])
 #
 # | | saves | price |
 # |---|---|---|
-# | LoRA | gradients, moments, few maps | only thin matrices learn |
-# | 4-bit base | weights | rounding |
-# | state on the CPU, step in backward | moments, gradients | seconds an update, rounding |
-# | recomputing | maps | a forward pass |
-# | filling the card with users | reading weights | slower for each |
+# | LoRA | gradients, moments | accuracy: thin matrices learn |
+# | 4-bit base | weights | accuracy: rounded |
+# | both at once | gradients, moments | time: seconds an update; accuracy: small updates lost |
+# | recomputing | maps | time: a forward pass |
+# | full card | reading weights for each user | time: each waits longer |
 
 # %% [markdown] slide="notes"
-# All 8 billion weights train on 24 GiB, with up to 4,779 tokens. Eight users fit, with 8,192 tokens each, in 16 bits.
+# (Small updates are lost with weights in 16 bits. LoRA keeps nearly all maps.) All 8 billion weights train on 24 GiB, with up
+# to 4,779 tokens. Eight users fit, with 8,192 tokens each, in 16 bits.
 
 # %% [markdown] slide="skip"
 # ## Further
