@@ -307,29 +307,8 @@ print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 # %% [markdown] slide="slide"
 # ## LoRA, measured and trained
 #
-# Does the trace count LoRA's bytes right? Six dense layers of 512, batch 256, traced, and measured on this machine:
-
-
-# %% tags=["nbval-ignore-output"] folded=true
-def dense(adapted):
-    torch.manual_seed(0)
-    layers = []
-    for _ in range(6):
-        one = nn.Linear(512, 512)
-        layers += [LoRA(one, 512, 512, 8, one.weight) if adapted else one, nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(512, 10).requires_grad_(not adapted))
-
-
-target = "cuda" if torch.cuda.is_available() else "cpu"
-for name, adapted in (("full", False), ("LoRA", True)):
-    trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
-    measured = measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes
-    print(f"{name}: traced {format_bytes(trace.peak_bytes)},", end=" ")
-    print(f"measured {format_bytes(measured)}")
-
-# %% [markdown] slide="subslide"
-# And on a real card? On a T4, LoRA was measured in 20 runs: five small models, in 16 bits and with a base in 4
-# (fitcheck-llm 0.3.1). In MiB, the longest texts of each:
+# Does the trace count LoRA's bytes right? On a T4, LoRA was measured in 20 runs: five small models, in 16 bits and with
+# a base in 4 (fitcheck-llm 0.3.1). In MiB, the longest texts of each:
 
 # %% folded=true
 pairs = pd.read_csv(Path(serving.__file__).with_name("t4_pairs.csv"), comment="#")
@@ -360,7 +339,27 @@ t4.groupby("model").tail(1).set_index("model").map("{:,.0f}".format)
 # Two habits of that program had to be told to the trace: `out`, the logits, stays alive through the backward pass (lesson
 # 03), and in 4 bits peft's `prepare_model_for_kbit_training` turns norms, embedding and head to float32. With both, the
 # two smallest models need *more* in 4 bits than in 16; *Further* takes the habits away. The bars above are without them.
-# (All 20 have fused attention. The source has 20 more without it, which keep maps that this trace does not count.)
+# (All 20 have fused attention. The source has 20 more without it, which we did not trace.)
+#
+# On this machine, six dense layers of 512, batch 256:
+
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+def dense(adapted):
+    torch.manual_seed(0)
+    layers = []
+    for _ in range(6):
+        one = nn.Linear(512, 512)
+        layers += [LoRA(one, 512, 512, 8, one.weight) if adapted else one, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 10).requires_grad_(not adapted))
+
+
+target = "cuda" if torch.cuda.is_available() else "cpu"
+for name, adapted in (("full", False), ("LoRA", True)):
+    trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
+    measured = measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes
+    print(f"{name}: traced {format_bytes(trace.peak_bytes)},", end=" ")
+    print(f"measured {format_bytes(measured)}")
 
 # %% [markdown] slide="subslide"
 # Does LoRA learn? A net that knows the digits is shown them upside down.
