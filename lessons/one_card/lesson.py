@@ -412,8 +412,8 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 # %% [markdown] slide="slide"
 # ## What training all weights costs
 #
-# With *both at once*, state on the CPU + step in backward, all weights are trained on the card. Each update then takes three
-# steps, one after the other, while the card waits:
+# With *both at once*, state on the CPU + step in backward, all weights are trained on the card. If nothing overlaps, each
+# update takes three steps, one after the other, and the card waits:
 
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
@@ -870,7 +870,7 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
 # %% [markdown] slide="skip"
 # With `out` alive in both programs and nothing in float32, 4 bits save 146 MiB. The rest in float32 makes that an
 # extra: the logits, 4,096 × 49,152 values, take 768 MiB in place of 384. Without `out` in either program the extra is 65
-# MiB; with it the logits are still there at the peak, and the extra is 449. Kept copies change nothing here: with
+# MiB; with it the logits are still there at the peak, and the extra is 449 (measured: 429). Kept copies change nothing here: with
 # recomputation only one layer's exist at a time. (bitsandbytes keeps none.)
 #
 # In Llama-3-8B the weights outweigh the logits: 4 bits save, but about 3 GiB less with the rest in float32. So before you
