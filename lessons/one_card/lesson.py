@@ -722,10 +722,8 @@ print(f"a prompt of 2,048: {format_seconds(prompt)}, {prompt * each(8192, 8):.0f
 # the steps of the others (*chunked prefill*).
 
 # %% [markdown] slide="slide"
-# ## What would you shrink?
-#
-# Each user of a full card gets the same, so more text takes more users. Say they have 2,048 tokens each. Do you put the
-# weights in 4 bits, or the caches in 8?
+# **What would you shrink?** Each user of a full card gets the same, so more text takes more users. Say they have 2,048
+# tokens each. Do you put the weights in 4 bits, or the caches in 8?
 
 # %% tags=["change"]
 # Change the card to "H100 SXM" and run again: which of the two makes room for more users now?
