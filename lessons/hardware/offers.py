@@ -31,10 +31,10 @@ class Offer:
     hours: float = MONTH_HOURS
 
 
-def rent_range(card: str) -> tuple[float, float]:
-    """Dollars for an hour of a card: the lowest and the highest of `RENTALS`."""
+def rent_range(card: str) -> tuple[float, ...]:
+    """Dollars for an hour of a card, the lowest and the highest of `RENTALS`; nothing if nobody rents it out there."""
     prices = [rental.usd_per_hour for rental in RENTALS if rental.device == card]
-    return min(prices), max(prices)
+    return (min(prices), max(prices)) if prices else ()
 
 
 def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float]) -> list[Offer]:

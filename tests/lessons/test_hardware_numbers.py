@@ -194,3 +194,11 @@ def test_what_a_used_card_needs_is_above_one_rent_and_below_another() -> None:
     given = change_cell()
     lowest, highest = rent_range(given["card"])
     assert lowest < given["owned"][500] < highest
+
+
+def test_a_reader_rents_a_card_that_no_list_has_and_buys_another() -> None:
+    table = flips(traced_in("float32"), 32, {"RTX 3090": 0.18, "V100": 0.19}, "RTX 4090", {1600: 0.9})
+    assert list(table["asked"]) == ["", "0.18 to 0.43"]
+    speeds = [model_speed(traced_in("float32"), 32, card) for card in ("RTX 3090", "RTX 4090")]
+    limit = float(table.loc["rent RTX 3090, not buy RTX 4090 for 1,600", "below a rent of, by the model"])
+    assert limit == pytest.approx(0.9 * speeds[0] / speeds[1], abs=0.005)
