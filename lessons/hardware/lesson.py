@@ -681,9 +681,9 @@ print(f"{name} with that gain: {with_gain:.0f} samples a second")
 
 # %% [markdown] slide="notes"
 # In float32 the model is within a tenth for the RTX cards. It flatters the A100, by a quarter or more (NVIDIA timed its
-# own at 938 and 2,470: lesson 08). The T4's 464 decide between the free cards, and nobody timed them. For the wide ResNet
-# the model is within a tenth in float32, on T4 and P100, but 2.8 times too fast for the T4 in mixed precision. With the gain
-# timed there 464 would be 261: still more than the P100's 220.
+# own at 938 and 2,470: lesson 08). The T4's 464 decides between the free cards; we found no timing of it. For the wide
+# ResNet the model is within a tenth in float32, on T4 and P100, but 2.8 times too fast for the T4 in mixed precision. With the
+# gain timed there 464 would be 261: still more than the P100's 220.
 #
 # <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
 # release 2.15. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes,
