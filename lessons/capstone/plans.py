@@ -65,7 +65,7 @@ def plan_plane(
     longer = [_longer(one) for one in evaluations]
     low = min(longer) - 0.1 * (max(longer) - min(longer))
     return plane(
-        Axis("predicted time of one update, more than plain", low=low, write=_percent),
+        Axis("predicted time of one update, % more than plain", low=low, write=_signed),
         Axis("peak of tensors, GiB", low=0),
         curves=curves,
         spots=spots,
@@ -88,5 +88,5 @@ def _longer(one: Evaluation) -> float:
     return 100 * one.lost
 
 
-def _percent(value: float) -> str:
-    return as_written(f"{value:.3g} %")
+def _signed(value: float) -> str:
+    return as_written(f"{value:.3g}")
