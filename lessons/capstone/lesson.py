@@ -108,7 +108,7 @@ print(plain.why())
 # |---|---|
 # | *no* | do not fit |
 # | *tight* | fit, but may not with the allocator's gaps or with scratch memory for fast convolutions (03) |
-# | *fits* | surely fit, with both; how much scratch memory is a guess (*How sure is the ranking?*) |
+# | *fits* | fit with both; how much scratch memory is a guess (*How sure is the ranking?*) |
 
 # %% [markdown] slide="notes"
 # Why a Titan X? It has a published result to compare with: in 2016 this batch was trained on it by moving feature maps to
@@ -130,7 +130,7 @@ guess
 # ## What is allowed?
 #
 # A smaller network would fit too. But the task is to train *this* network by *this* update, so a plan must be
-# *training-equivalent*: the same weights come out, up to rounding.
+# *training-equivalent*: from the same dropout masks the same weights come out, up to rounding.
 
 
 # %%
@@ -158,8 +158,8 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # are called *exact*.
 
 # %% [markdown] slide="notes"
-# The end of the lesson tests the first two rows on a real network. With micro-batches dropout draws other masks. We count
-# that as the same update: each image has a mask of its own either way.
+# The end of the lesson tests the first two rows on a real network. With micro-batches dropout draws other masks; each
+# image has one of its own either way.
 
 # %% [markdown] slide="slide"
 # ## One technique at a time
@@ -191,7 +191,7 @@ print(f"2 × 128 peaks in {vgg.evaluate(Plan(256, 128)).peak}")
 # | technique | plans | what it does |
 # |---|---|---|
 # | micro-batches | 2 × 128, 4 × 64 | two of 128 images, or four of 64, one after the other |
-# | 16 bits | float16 | maps take half the bytes |
+# | 16 bits | float16 | maps take half the bytes, the indices of pools all of theirs (8 bytes each) |
 # | offload (09) | conv, all | moves the maps that convolutions read, or every map that waits for its backward pass; the next layer begins when the copies are done |
 # | | windowed 5 | moves every map that waits; kernels go on while up to five copies are under way (`window`) |
 # | recomputation (10) | cheapest, lowest peak | runs segments again: the cheapest within the card; those with the lowest peak |
@@ -369,6 +369,10 @@ print(f"float16 alone saves {format_bytes(saved[0])}, offload alone {format_byte
 print(f"offload's peak is in {moved.peak}, {format_bytes(moved.tensor_bytes)}:", end=" ")
 print(f"{format_bytes(stays)} stay, {format_bytes(indices)} are indices,", end=" ")
 print(f"{format_bytes(maps)} are maps")
+pools = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * (14**2 + 7**2)
+print(f"float16's peak is in {half.peak}:", end=" ")
+print(f"{format_bytes(8 * 256 * pools)} of it are indices, and", end=" ")
+print(f"it exceeds the card by {format_bytes(half.tensor_bytes - vgg.room_bytes)}")
 
 # %%
 second = predict(
@@ -442,12 +446,13 @@ mine = Plan(256, micro_batch=256, precision="float32", offload="none", segments=
 print(vgg.evaluate(mine))
 
 # %% [markdown] slide="notes"
-# With `segments=4` the network is cut into four pieces, and all but the last are computed again.
+# `segments=4` cuts the network into four pieces and computes all but the last again; 1 computes nothing again. *2 chosen
+# segments* are two stretches of layers, picked by lesson 10's search, that are both computed again.
 
 # %% [markdown] slide="slide"
 # ## More than a hundred combinations
 #
-# Of the plans that fit, one is on the *Pareto front* if no other saves memory without more time, or time without more memory.
+# Of the plans that fit, one is on the *Pareto front* if every leaner one is slower, and every faster one needs more memory.
 
 # %% [markdown] slide="notes"
 # We try four micro-batches, each without offload or with *conv*, *all* or *windowed* (3 to 6 copies under way), and with
@@ -535,7 +540,8 @@ rows = {
     }
     for kind, some in kinds.items()
 }
-print(f"The least to build: {near[0].plan}")
+slower = as_written(f"{100 * (safe.seconds / best.seconds - 1):.2f} %")
+print(f"The least to build: {near[0].plan}, {slower} slower than {best.plan}")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
@@ -552,8 +558,9 @@ pd.DataFrame(rows).T
 # that it touches: our guess from one rounded figure of 2016. The second row takes twice as much.
 #
 # Three rows rest on measurements. *As above* comes nearest to VGG-16 with cuDNN 4.0, *twice the arithmetic* to cuDNN 5.1.
-# And in batches below 128 an image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the last row adds
-# that loss to every plan. As the series ends at 128, 2 × 128 pays nothing, which favours it.
+# And in batches below 128 an image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the row *small batches* adds
+# that loss to every plan, and the last row takes twice the scratch memory too. As the series ends at 128, 2 × 128 pays
+# nothing, which favours it.
 
 # %% slide="skip" folded=true
 def faster(problem, times):
@@ -590,7 +597,7 @@ def row(problem, seconds=lambda one: one.seconds):
         told = as_written(f"{100 * (seconds(one) / in_full - 1):+.1f} %")
         return told + (ties.get(one.plan, "") if one.state == FITS else f", {one.state}")
 
-    half = best_that_fits(all_plans(problem, ("float32", "float16")), seconds=seconds)
+    half = tied(all_plans(problem, ("float32", "float16")), seconds)[0]
     three = {str(one.plan): takes(problem.evaluate(one.plan)) for one in (safe, again, best)}
     return three | {
         "tied plans": len(near),
@@ -601,14 +608,16 @@ def row(problem, seconds=lambda one: one.seconds):
 
 rows = {name: row(problem) for name, problem in assumptions.items()}
 rows["small batches as GoogLeNet's"] = row(vgg, small_batches)
+more_scratch = assumptions["twice the scratch memory"]
+rows["the same, twice the scratch"] = row(more_scratch, small_batches)
 ranking = pd.DataFrame(rows).T.replace(" %", "\N{NO-BREAK SPACE}%", regex=True)
 twice_as_fast = an_image(assumptions["twice the arithmetic"])
 print(f"An image of VGG-16 with twice the arithmetic: {twice_as_fast:.1f} ms")
 ranking.drop(columns="with float16")
 
 # %% [markdown] slide="subslide"
-# **4 × 64** is tied, and the least to build, in every row but the last. *2 × 128 + offload* drops out on an older link,
-# with faster kernels, and with twice the scratch memory.
+# **4 × 64** is tied, and the least to build, in every row but the last two. *2 × 128 + offload* drops out on an older
+# link, with faster kernels, and with twice the scratch memory.
 
 # %% [markdown] slide="notes"
 # (*Further* takes the copies apart.) With memory 1,000 times as fast the three are within 0.1 %: most of what 4 × 64 and the
@@ -618,22 +627,22 @@ ranking.drop(columns="with float16")
 # take as long. The Titan X multiplies no faster in 16 bits: operators such as ReLU read and write half the bytes.
 
 # %% slide="skip" folded=true
-folded(ranking[["with float16"]], "The fastest plans, with 16 bits too")
+folded(ranking[["with float16"]], "Of the ties with 16 bits too, the least to build")
 
 # %% [markdown] slide="slide"
 # ## The answer
 #
-# Nineteen plans tie: 4 × 64 or 8 × 32, with offload or without, and 2 × 128 with offload, recomputation or both. The least to
-# build is **4 × 64**.
-#
-# But if small batches are as slow as GoogLeNet's, it loses 4 %. Then **2 × 128 with two segments computed again**.
+# Seven kinds of plan tie: 4 × 64 or 8 × 32, with offload or without, and 2 × 128 with offload, recomputation or both. The
+# least to build is **4 × 64**. If small batches are as slow as GoogLeNet's, it loses 4 %; then **2 × 128 with two segments
+# computed again**. If 16 bits count, **2 × 128 + float16**.
 
 # %% [markdown] slide="notes"
-# All are exact, of the plans searched. Offload counts on four things, none measured here: a fast link, copies that cost the
-# kernels nothing, a host with room to pin what is moved, and an allocator that gives back at once what a second stream has
-# moved. Plans with 128 images count on our guess of scratch memory.
+# All these are exact, and we ranked only the plans searched. Offload counts on four things, none measured here: a fast
+# link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that gives back at
+# once what a second stream has moved.
 #
-# So one measurement decides: time 64 images against 128 on your card.
+# One measurement says whether 4 × 64 stands: time 64 images against 128 on your card. If 64 lose more than 1 %, a second is
+# needed, as plans with 128 images count on our guess of scratch memory.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner
@@ -647,7 +656,29 @@ try_it(resnet, Plan(256), Plan(256, 64))
 # %% [markdown] slide="notes"
 # Two exact techniques are left: offload and recomputation, alone or together. Neither has to take all maps: offload may move
 # every second, third or fourth (`every`), and recomputation may choose which segments to run again. Computing the whole
-# forward pass again would take about a third longer, so expect less than that.
+# forward pass again would take about a third longer, so expect less than that. If every map moves:
+
+
+# %% slide="skip" folded=true
+def by_pass(schedule):
+    """Seconds of copies, kernels and waits, for the forward and the backward pass."""
+    work, told = schedule.work, {}
+    for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)):
+        here, moving = work.phase == phase, [c for c in schedule.copies if c.direction == way]
+        seconds = {
+            "copies": sum(copy.ends - copy.begins for copy in moving),
+            "kernels": (schedule.ends - schedule.begins)[here].sum(),
+            "waits": sum(stall.seconds for stall in schedule.stalls if here[stall.kernel]),
+        }
+        told |= {(name, what): f"{value:.2f} s" for what, value in seconds.items()}
+    return told
+
+
+moving = by_pass(resnet.schedule(Plan(256, offload="windowed")))
+took = {what: moving["forward", what] for what in ("copies", "kernels")}
+over = resnet.evaluate(Plan(256)).tensor_bytes - resnet.room_bytes
+print(f"forward pass: copies {took['copies']}, kernels {took['kernels']};", end=" ")
+print(f"{format_bytes(over)} have to go")
 
 # %%
 third = predict(
@@ -770,28 +801,13 @@ print(f"with 0.75 times the arithmetic {an_image(cases['0.75 times the arithmeti
 pd.DataFrame({name: both_or_one(problem) for name, problem in cases.items()}).T
 
 # %% [markdown] slide="notes"
-# On the older link the two tie, and recomputation alone is less to build. In all other rows both together win, also in the
-# one nearest to the published time, *0.75 times the arithmetic*.
+# On the older link the two tie, and recomputation alone is less to build. In the four other rows, including the one nearest
+# the published time (*0.75 times the arithmetic*), offload with recomputation wins.
 #
 # Why does moving every map cost VGG-16 next to no time, and nearly double ResNet-50's? Compare pass by pass, and give
 # ResNet-50 a faster link:
 
-
 # %% slide="skip" folded=true
-def by_pass(schedule):
-    """Seconds of copies, kernels and waits, for the forward and the backward pass."""
-    work, told = schedule.work, {}
-    for name, phase, way in (("forward", FORWARD, OUT), ("backward", BACKWARD, BACK)):
-        here, moving = work.phase == phase, [c for c in schedule.copies if c.direction == way]
-        seconds = {
-            "copies": sum(copy.ends - copy.begins for copy in moving),
-            "kernels": (schedule.ends - schedule.begins)[here].sum(),
-            "waits": sum(stall.seconds for stall in schedule.stalls if here[stall.kernel]),
-        }
-        told |= {(name, what): f"{value:.2f} s" for what, value in seconds.items()}
-    return told
-
-
 rows = {}
 for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
     one = problem.evaluate(Plan(256, offload="windowed"))
@@ -800,7 +816,7 @@ for problem in (vgg, resnet, resnet.changed(link="PCIe 5.0 x16")):
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# ResNet-50 moves a sixth more bytes, but its kernels take a third of the time, 2.0 s against 5.8. So in either pass its
+# ResNet-50 moves 18 % more bytes, but its kernels take a third of the time, 2.0 s against 5.8. So in either pass its
 # copies take longer than its kernels, and cannot all hide. On a link four times as fast, which a Titan X does not have,
 # nearly all of them do.
 #
@@ -896,7 +912,7 @@ pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 
 # %% [markdown] slide="notes"
 # Each point is a combination, hollow where it does not fit or is tight. Try three things. Find the exact plan with the lowest
-# peak. Go to the fastest of all, which the last sentence names, and take its two techniques away one at a time: what is each
+# peak. Go to the fastest of all, float16 with offload *all, 3 in flight*, and take its two techniques away one at a time: what is each
 # for? Then find a plan that is slow *and* does not fit: what does it pay for? (*All, 3 in flight* is *windowed 3*.)
 
 # %% tags=["nbval-ignore-output"]
@@ -926,13 +942,13 @@ judge([32])
 # ## Recap
 #
 # 1. VGG-16 takes micro-batches. ResNet-50 has batch norm: it takes recomputation, and offload with it where the link
-#    is fast.
+#    is fast for the card's kernels (Titan X: yes; RTX 3090: no).
 # 2. Take 16 bits first, if they count as the same update.
 # 3. Offload at most what the same pass's kernels can hide.
-# 4. Judge the combination: savings do not add up.
+# 4. Judge the combination: savings need not add up.
 
 # %% [markdown] slide="notes"
-# The menu, in the order in which to try it:
+# The menu. If 16 bits count, try them first; if micro-batches are refused, compare 3, 4 and 5:
 
 # %% slide="skip" folded=true
 def dish(one):
