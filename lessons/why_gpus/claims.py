@@ -101,7 +101,7 @@ def _grows_with_size() -> Finding:
     grid = np.array([_cpu(784, u).at(BATCHES) / _gpu(784, u).at(BATCHES) for u in UNITS])
     least = min(float(np.min(grid[1:] / grid[:-1])), float(np.min(grid[:, 1:] / grid[:, :-1])))
     return Finding(
-        RIGHT if least > 0.99 and grid[-1, -1] > 2 * grid[0, 0] else PARTLY,
+        WRONG if grid[-1, -1] < 2 * grid[0, 0] else RIGHT if least > 0.99 else PARTLY,
         f"784 inputs: from {grid[0, 0]:.1f} times with {UNITS[0]} units at batch {BATCHES[0]} "
         f"to {grid[-1, -1]:.1f} with {UNITS[-1]:,} units at batch {BATCHES[-1]:,}; the chips' arithmetic rates differ "
         f"by {hardware.device(CARD).reached_flops_per_s() / XEONS.reached_flops_per_s():.1f}",

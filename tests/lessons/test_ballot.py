@@ -74,7 +74,7 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert repr(one) == "“sentence <901>” (somebody): wrong"
     votes = ballot([20, 21])
     votes.buttons[20].value = IN_PART
-    assert repr(told(20, judge([20]), votes)).endswith(": right")
+    assert repr(told(20, judge([20]), votes)).endswith(": partly right")
     assert f"You voted: <b>{IN_PART}</b>" in told(20, judge([20]), votes)._repr_html_()
     assert "You voted" not in told(21, judge([21]), votes)._repr_html_()
 
