@@ -372,7 +372,9 @@ def _two_classes() -> Finding:
     fewer = int(many.by_layer()["parameters"].sum() - two.by_layer()["parameters"].sum())
     verdict = MISLEADING if saved < 0.01 * many.peak_bytes else RIGHT
     evidence = f"{fewer:,} parameters fewer, {saved / MIB:.1f} MiB of the peak: {saved / many.peak_bytes:.1%}"
-    return Finding(verdict, evidence, "True of the last layer, and read as being about the whole: it is next to nothing.")
+    return Finding(
+        verdict, evidence, "True of the last layer, and read as being about the peak, of which it is next to nothing."
+    )
 
 
 @claim(75, DATAGURU, "Fewer parameters make overfitting easier.")

@@ -76,6 +76,8 @@ def _twenty_to_fifty() -> Finding:
         f"all {len(ratios)} is {np.median(ratios):.0f}, or {np.median(ratios) * slow:.0f} if Torch had reached the "
         "share of the Xeons' peak that the course expects of cards",
         f"The first card of the table to reach 50 is of {first}. Against another CPU it is another number.",
+        rule=f"right if of the cards sold by {DETTMERS_YEAR} the median is 20 times or more, and one reaches 50; "
+        "partly right if one of the two is so, or if a later card reaches 50",
     )
 
 
