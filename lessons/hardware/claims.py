@@ -289,11 +289,11 @@ def _several_in_the_cloud() -> Finding:
 
 @claim(47, MATHWORKS, "Feature extraction and transfer learning are cheaper than training from scratch.")
 def _transfer_is_cheaper() -> Finding:
-    whole, head = _meta(networks.vgg16), _meta(networks.vgg16)
+    head = _meta(networks.vgg16)
     head.requires_grad_(False)
     last = head.get_submodule("fc8")
     last.requires_grad_(True)
-    steps = [training_step(module, (3, 224, 224), 1000, name="VGG-16").at(64) for module in (whole, head)]
+    steps = [step.at(64) for step in (traced(networks.vgg16), training_step(head, (3, 224, 224), 1000, name="VGG-16"))]
     peaks = [step.peak_bytes for step in steps]
     seconds = [predict_step(step, "Titan X (Maxwell)").total_seconds for step in steps]
     table = steps[1].by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from classroom.claims import MISLEADING, RIGHT, WRONG, Finding, by_cases, claim
 from course_utils.memory import ROLES
 from course_utils.units import GIB
@@ -13,6 +15,7 @@ BATCH, SEQUENCE = 4, 1024
 NEAR = 0.05  # of a number: what is this close to it is taken for it
 
 
+@lru_cache(maxsize=32)
 def a_layer(options: Options, model: str = "GPT-2", sequence: int = SEQUENCE) -> float:
     """Bytes of maps that a layer leaves for the backward pass, in units of sbh: what six layers keep beyond five."""
     kept = [
@@ -107,6 +110,7 @@ def _ten_and_twenty_times() -> Finding:
     )
 
 
+@lru_cache(maxsize=2)
 def times_less(dropout: float) -> list[dict[str, float]]:
     """What attention written out keeps over what fused attention keeps, and the same of the peaks, at 2,048 and 4,096.
 
