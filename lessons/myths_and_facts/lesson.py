@@ -72,7 +72,7 @@ def roles(ledger: Ledger) -> dict[str, float]:
 #   true of a part of the memory, say, and read as being about the peak).
 #
 # A case is a network, a batch, a card, an option. A sentence that says *always* and has exceptions holds in part; one
-# that says that something *can* be done holds if one way does it.
+# that says that something *can* or *may* be holds if one case shows it.
 #
 # One sentence counts in sbh: the tokens of a text, times the texts, times the values of a token.
 
