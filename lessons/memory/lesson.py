@@ -661,7 +661,7 @@ mine = training_step(
 )
 at = mine.at(256)
 maps = at.by_role()[["feature maps", "gradient maps"]].sum() / at.peak_bytes
-skyline(at, title=f"{100 * maps:.0f} % of the peak are maps and their gradients")
+skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak")
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>

@@ -353,7 +353,7 @@ tower.map("{:.2f}".format)
 # ## Six bytes
 #
 # Must it be fourteen? Add six bytes a logit to our formula for the layers, and it comes within 4 % of the peaks that NVIDIA
-# publishes for its own training code, Megatron-LM. Add fourteen, and it is 40 % too high or more.
+# publishes for its own training code, Megatron-LM. Add fourteen, and it is 40 to 126 % too high.
 
 # %% [markdown] slide="notes"
 # (The table is under *Further*.) How does Megatron-LM manage with six? Its loss makes one float32 copy of the logits, then
