@@ -678,10 +678,6 @@ skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak"
 # 3. Allocated, reserved and `nvidia-smi`'s figure are three counters. None says whether a batch fits.
 
 # %% [markdown] slide="skip"
-# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
-# then `course check 03` gives your marks.
-
-# %% [markdown] slide="skip"
 # ## Further
 #
 # Five claims that people have published, in our words. A verdict is computed when the cell runs; the
@@ -756,3 +752,7 @@ gpu = recordings.gpu()
 print(fill(recordings.sentence(gpu), 88))
 rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
+# then `course check 03` gives your marks.

@@ -196,11 +196,12 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
 #
-# `scaled_dot_product_attention` picks a *fused* kernel where it can, such as *flash attention*. It works tile by tile,
-# with a running maximum and sum for softmax, and writes no scores to memory. Its backward pass computes the tiles again.
+# `scaled_dot_product_attention` picks a *fused* kernel where it can, such as *flash attention*. It works tile by tile
+# and writes no scores to memory. Its backward pass computes the tiles again.
 
 # %% [markdown] slide="notes"
-# Where no fused kernel takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
+# From tile to tile a running maximum and a running sum are enough for softmax. Where no fused kernel takes the device,
+# dtype, head width or mask, the fallback `math` writes the scores after all.
 #
 # What twelve layers keep, traced (the logits, which no layer owns, come next):
 
@@ -716,10 +717,6 @@ judge([84, 85, 86, 87, 88])
 # 2. Then the logits fill it: let `out` go, work in place or in pieces.
 # 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
 
-# %% [markdown] slide="notes"
-# Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
-# `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.
-
 # %% [markdown] slide="skip"
 # ## Further
 #
@@ -848,3 +845,7 @@ print(f"the worst is off by {100 * worst:.3f} %.")
 # <small>Sources. Megatron-LM: golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less
 # `mem-allocated-bytes`; its loss: `megatron/core/tensor_parallel/cross_entropy.py`. `python -m benchmarks gpu_peaks` makes the traced
 # column of the T4 anew; it needs the extra `zoo`.</small>
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
+# `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.
