@@ -674,7 +674,7 @@ skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak"
 # ## Recap
 #
 # 1. Which bytes filled the card? Mostly feature maps that the backward pass still needs, not parameters.
-# 2. At which moment? With a large batch in the backward pass; with Adam and a small one in the update.
+# 2. At which moment? In the backward pass; with Adam and a small batch, in the update.
 # 3. Allocated, reserved and `nvidia-smi`'s figure are three counters. None says whether a batch fits.
 
 # %% [markdown] slide="skip"
