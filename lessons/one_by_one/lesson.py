@@ -437,8 +437,8 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # %% [markdown] slide="notes"
 # A normalisation follows each convolution, and a ReLU6 each of the two wide ones.
 #
-# Our yardstick is ResNet-34, as it is about as accurate: on ImageNet torchvision's is right for 73.3 % of the images, its
-# MobileNetV2 for 71.9 % (documentation, weights `IMAGENET1K_V1`). Now the whole networks, not a block:
+# Our yardstick is ResNet-34, as it is about as accurate: on ImageNet torchvision's is right for 73.3 % of the images,
+# its MobileNetV2 for 71.9 % (documentation, weights `IMAGENET1K_V1`). Now the whole networks, not a block:
 
 
 # %% folded=true
@@ -537,9 +537,9 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # By hand: 6 · 144 + 2 · 24 = 912 channels against 4 · 64 = 256. A position costs 2 · 24 · 144 + 9 · 144 = 8,208
-# multiply-adds against 2 · 9 · 64 · 64 = 73,728. On a phone a network only runs forward, and nothing is kept. In training
-# the wide maps are. Does the depthwise convolution save any of them? Put full 3×3 convolutions in its place. And put in
-# ReLU for ReLU6, which cuts off at 0 and at 6:
+# multiply-adds against 2 · 9 · 64 · 64 = 73,728. On a phone a network only runs forward, and nothing is kept. In
+# training the wide maps are. Does the depthwise convolution save any of them? Put full 3×3 convolutions in its place.
+# And put in ReLU for ReLU6, which cuts off at 0 and at 6:
 
 # %% folded=true
 rows = {}
@@ -652,10 +652,11 @@ pd.DataFrame(rows) if rows else None
 # 1. By itself a squeeze costs m values a position. Each layer that stays narrow saves C − m.
 # 2. Before a 3×3 from C to C it saves arithmetic if m < 0.9 · C.
 # 3. ResNet-50 spends that on width; training keeps the wide maps.
-# 4. MobileNetV2, wide inside, does a twelfth of ResNet-34's arithmetic and peaks over twice as high.
+# 4. MobileNetV2, wide inside, peaks over twice as high as ResNet-34.
 
 # %% [markdown] slide="notes"
-# With batch norms, as in ResNets, double both numbers of the first point. LoRA, in lesson 14, squeezes to save gradients and optimizer state.
+# With batch norms, as in ResNets, double both numbers of the first point. MobileNetV2 does a twelfth of ResNet-34's
+# arithmetic. LoRA, in lesson 14, squeezes to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.

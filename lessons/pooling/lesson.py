@@ -317,9 +317,10 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
 # How much there is to save depends on the network: ResNet-50 has a single max pool, and its positions are a fiftieth of
-# what it keeps. With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember; with none, as
-# much as with these, since the ReLUs keep the maps anyway. The peak does not fall quite as far: it is now inside our
-# pool, whose backward pass has the positions in 64 bits and writes the gradient twice, as windows and as a map.
+# what it keeps. With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember;
+# with none, as much as with these, since the ReLUs keep the maps anyway. The peak does not fall quite as far: it is now
+# inside our pool, whose backward pass has the positions in 64 bits and writes the gradient twice, as windows and as a
+# map.
 #
 # Why note positions at all? TensorFlow's [backward
 # pass](https://www.tensorflow.org/api_docs/python/tf/raw_ops/MaxPoolGrad) of a max pool is given input and output, and
@@ -725,7 +726,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="skip"
 # Each time one map more is kept, the norm's input or its output, a quarter as large where the pool comes before the
-# norm. (Next to each other, ReLU and max pool may change places: the six orders are four networks.)
+# norm.
 #
 # **VGG-16 on a GPU, beside the trace**, where somebody recorded it:
 
