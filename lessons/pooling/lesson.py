@@ -661,7 +661,7 @@ pool_explorer("VGG-16", "pool1")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, a max pool costs 12 bytes a value, 8 of them for its position. Positions are a third of what our
+# 1. Eager, in float32, a max pool costs 12 bytes a value, 8 for its position. Positions are a third of what our
 #    GoogLeNet keeps, 2 % of ResNet-50's.
 # 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
 # 3. Without pools VGG-16 peaks at 127 GiB, not at 10.
