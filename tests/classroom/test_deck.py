@@ -1,5 +1,5 @@
 """A lesson presented live by jupyterlab-slideshow: each press of the space bar shows something, no slide is taller than
-the window, and an explorer on a slide answers the keyboard.
+the window, and an explorer on a slide answers the keyboard. Left again, the notebook fits a desk and a phone.
 
 Lesson 03 is walked, and every lesson in the thorough run. With COURSE_SCREENSHOTS=folder the walk leaves a picture of
 every slide there.
@@ -16,6 +16,7 @@ from typing import Any
 
 import lab
 import pytest
+import widths
 from amount import THOROUGH
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -193,3 +194,11 @@ def test_escape_gives_the_notebook_back(page: Any) -> None:
     page.wait_for_function("() => !document.body.dataset.jpDeckMode")
     size = page.locator(".jp-RenderedMarkdown p").first.evaluate("text => parseFloat(getComputedStyle(text).fontSize)")
     assert size == 14
+
+
+@pytest.mark.browser
+@browser_test
+@pytest.mark.parametrize(("width", "height"), widths.SIZES if THOROUGH else widths.SIZES[-1:])
+def test_of_the_notebook_nothing_is_cut_whatever_the_window(page: Any, width: int, height: int) -> None:
+    page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    assert widths.what_sticks_out(page, width, height) == []
