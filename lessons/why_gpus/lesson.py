@@ -302,13 +302,13 @@ guess_batch = predict(
 guess_batch
 
 # %% tags=["nbval-ignore-output"] folded=true
-head, gain = there - idle, (whole - idle) / 32
-by_bars = round(head / gain) if head > 0 and gain > 0 else 1
+head, gain = max(0.0, there - idle), (whole - idle) / 32
+by_bars = max(1, round(head / gain)) if gain > 0 else 1
 HTML(
     "<details><summary>By hand, from the bars</summary>"
     f"Head start: {format_seconds(there)} less {format_seconds(idle)}, {1e6 * head:.0f} µs. "
     f"Gain: {format_seconds(whole)} less {format_seconds(idle)}, over 32 samples, "
-    f"{1e6 * gain:.2f} µs each. Head start over gain: {rough(by_bars)} samples.</details>"
+    f"{1e6 * gain:.2f} µs each. Head start over gain: {rough(by_bars)} in a batch.</details>"
 )
 
 # %% tags=["nbval-ignore-output"] folded=true
