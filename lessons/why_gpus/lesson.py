@@ -167,7 +167,8 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown]
 # The card computes far faster. It has hardly anything to compute.
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
 # bytes. (That is for the launch alone. With the Python around it, next, it takes more.)</details>
 
@@ -301,14 +302,14 @@ guess_batch = predict(
 )
 guess_batch
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% tags=["nbval-ignore-output"] slide="skip" folded=true
 head, gain = max(0.0, there - idle), (whole - idle) / 32
 by_bars = max(1, round(head / gain)) if gain > 0 else 1
 HTML(
     "<details><summary>By hand, from the bars</summary>"
     f"Head start: {format_seconds(there)} less {format_seconds(idle)}, {1e6 * head:.0f} µs. "
     f"Gain: {format_seconds(whole)} less {format_seconds(idle)}, over 32 samples, "
-    f"{1e6 * gain:.2f} µs each. Head start over gain: {rough(by_bars)} in a batch.</details>"
+    f"{1e6 * gain:.2f} µs each. Head start over gain, in samples: {rough(by_bars)}.</details>"
 )
 
 # %% tags=["nbval-ignore-output"] folded=true
