@@ -24,7 +24,6 @@
 
 # %% slide="skip" folded=true
 import copy
-from dataclasses import replace
 from textwrap import wrap
 
 import pandas as pd
@@ -38,7 +37,6 @@ from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.context import context, reports
 from course_utils.machine.hardware import device, devices
 from course_utils.machine.measure import measure_step
-from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
 from course_utils.techniques.capacity import largest_batch
@@ -47,11 +45,11 @@ from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_sh
 from lessons.claims import judge
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
-from lessons.hardware.offers import offers, rent_usd
+from lessons.hardware.offers import flips, model_speed, rent_range, timed_speed, what_they_buy
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
-from lessons.shared.published import HALVES, RENTALS, USED
+from lessons.shared.published import LENT, RENTALS, TRAINED, USED
 
 # %% [markdown] slide="slide"
 # ## Part one: what fits
@@ -279,8 +277,7 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
 # The rule in full counts tensors and the context. The last column also allows for gaps and for the scratch memory that
-# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch. On the other side, the rule
-# counts gradients of weights; at GPT-2's peak there are none yet.
+# convolutions may want. That leaves AlexNet and VGG-16 about two thirds of the rule's batch.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -305,10 +302,11 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB: how kernels are loaded can nearly double the context. The large context of a card may rest on an
-# old, eager report. For the RTX 3090 the course allows 1.78 GiB, seen in 2022 on an A100, a card of the same architecture;
-# with lazy loading the most reported for it is 501 MiB (*Further*). So with today's PyTorch expect more room on an RTX 3090
-# than the tables below say. (How often the verdicts are wrong: lesson 03.)
+# 940 or 479 MiB: how kernels are loaded can nearly double the context. The tables above know a card by its 6 GiB alone, and
+# allow 512 MiB; the explorer and the budgets below allow the most reported for a card's architecture, eager or lazy, so
+# that what fits also fits with an old PyTorch. For the RTX 3090 that is 1.78 GiB, seen in 2022 on an A100, a card of the
+# same architecture; with lazy loading the most reported for it is 501 MiB (*Further*): with today's PyTorch expect more
+# room. (How often the verdicts are wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -623,8 +621,7 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one. (The
-# 0.25 MiB between the two are one more map's size: perhaps a copy that a kernel makes.)
+# Freezing saved about half of an epoch's time and of the traced peak, but only a third of the measured one.
 #
 # If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
 # means do. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. Five
@@ -633,109 +630,88 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# What would you take for nothing, for 50 dollars, for 1,000? Here is what they buy in one month of
-# 30 days, 720 hours.
+# What does it cost to train ResNet-50 on ImageNet, 90 epochs, 115 million images? And what would you take for
+# nothing, for 300 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
 # - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
 #   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 50 dollars** you rent by the hour. The rents are one provider's, of one day; others may ask far more (*Further*).
-# - **For 1,000** you rent all month, an RTX 3090 or the faster A100; or you buy a used RTX 3090, which goes on after the
-#   month.
+# - **For 300 dollars** you rent by the hour, at the lowest price noted for each card.
+# - **For 1,000** you can also buy a used RTX 3090. An hour of it costs a share of its price, and electricity.
 #
-# Lesson 07 cuts a batch into pieces, so only a *largest batch* of 0 rules a card out. The *samples a second* come from the
-# model of lesson 01, which was off by up to a factor of two. They are the card's alone: the few CPU cores of a free
-# notebook may well decode JPEGs more slowly.
-
-
-# %% slide="skip" folded=true
-def as_it_runs(card):
-    """The card as convolutions use it: TF32 where it has that."""
-    rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
-    return replace(card, float32_tflops=rate)
-
-
-def in_a_month(name, batch, precision):
-    """What every offer trains: its largest batch, its speed, and millions of samples."""
-    step, rows = traced(name, precision), []
-    for offer in offers():
-        time = predict_step(step.at(batch), as_it_runs(offer.device), precision)
-        a_second = batch / time.total_seconds
-        month = round(3600 * offer.hours * a_second / 1e6)
-        fits = largest_batch(step, offer.device).fits
-        card, hours = offer.device.name, round(offer.hours)
-        rows.append((offer.budget, card, hours, fits, round(a_second), month))
-    offered = ["budget", "card", "hours"]
-    columns = [*offered, "largest batch", "samples a second", "million samples in the hours"]
-    return pd.DataFrame(rows, columns=columns).set_index(offered)
-
+# Memory first: a *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). The *samples a second* are
+# those of lesson 01's model, for the card alone: the few CPU cores of a free notebook may decode JPEGs more slowly.
 
 # %% tags=["change"]
-# Change the network (a name of NETWORKS), or the precision to "float16": mixed precision,
-# 16-bit numbers where they suffice (lesson 08). Which budget would you take?
-name, batch, precision = "ResNet-50", 32, "float32"
-tables = {numbers: in_a_month(name, batch, numbers) for numbers in ("float32", "float16")}
-tables[precision]
+# Change it to your task and your prices: a network of NETWORKS, "float16" for mixed precision
+# (16-bit numbers where they suffice, lesson 08), millions of samples, dollars, hours.
+name, batch, precision, million = "ResNet-50", 32, "float32", 115
+rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H100 SXM": 2.69}
+card, prices, its_hours = "RTX 3090", (500, 1000), 20 * 104  # used; 20 hours a week, 2 years
+power = 0.35 * 0.20  # dollars an hour: 350 W, a kWh for 0.20
+owned = {price: price / its_hours + power for price in prices}
+what_they_buy(traced(name, precision), batch, million, rents, card, owned)
 
 # %% [markdown] slide="notes"
-# The free cards in mixed precision, a dollar's worth of rent, a measured speed, and the sources:
+# At the lowest rents the 90 epochs cost 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
+# nothing they take a P100 37 days. (A month is 720 hours.) Is the model to be trusted? What others timed, in samples a
+# second:
 
 # %% slide="skip" folded=true
-by_card = {numbers: table.groupby(level="card").first() for numbers, table in tables.items()}
-speeds = {numbers: table["samples a second"] for numbers, table in by_card.items()}
-free = " and ".join(f"{speeds['float16'][card]:,} on a {card}" for card in ("T4", "P100"))
-print(f"in mixed precision: {free}, samples a second")
-for card in ("RTX 3090", "A100"):
-    million = 3600 * speeds["float32"][card] / rent_usd(card) / 1e6
-    print(f"a dollar of rent trains {million:.1f} million samples on an {card}, in float32")
-for row in HALVES:
-    if (row.network, row.device) == (name, "A100"):
-        modelled = " and ".join(f"{speed['A100']:,}" for speed in speeds.values())
-        rates = f"{1e3 / row.full_ms:,.0f} and {1e3 / row.half_ms:,.0f}"
-        print(f"A100, samples a second, float32 and mixed: {modelled} by the model,", end=" ")
-        print(f"batch {batch}; {rates} measured, batch {row.batch}", end=" ")
-        print(f"({'' if row.batch == batch else 'not the same batch; '}{row.source})")
-for offer in offers():
-    print(f"{offer.device.name}, {offer.budget}: {offer.source}")
+speeds = {}
+for label, numbers in (("float32", "float32"), ("mixed", "float16")):
+    for one in ("T4", "P100", *rents):
+        speed = model_speed(traced(name, numbers), batch, one)
+        speeds[one, f"{label}, model"] = f"{speed:,.0f}"
+        timed = timed_speed(name, one, numbers)
+        speeds[one, f"{label}, timed"] = f"{timed:,.0f}" if timed else ""
+kinds = [f"{label}, {kind}" for label in ("float32", "mixed") for kind in ("model", "timed")]
+pd.Series(speeds).unstack()[kinds].loc[["T4", "P100", *rents]]
+
+# %% slide="skip" folded=true
+for row in (row for row in TRAINED if row.network == name):
+    times = model_speed(traced(name), row.batch, row.device) * row.full_ms / 1e3
+    print(f"{row.device}, float32, batch {row.batch}: by the model {times:.2f} times as fast")
+wide = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
+gain, faster = wide["T4"].times, wide["P100"].full_ms / wide["T4"].half_ms
+with_gain = gain * model_speed(traced(name), batch, "T4")
+print("a wide ResNet, timed on a T4 in mixed precision:", end=" ")
+print(f"{gain:.1f} times as fast as in float32, {faster:.1f} times as a P100")
+print(f"{name} with that gain: {with_gain:.0f} samples a second")
 
 # %% [markdown] slide="notes"
-# <details><summary>What the table supposes</summary>A P100 needs PyTorch's builds for CUDA 12.6, which are to end with
-# release 2.15. It has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes
-# there, not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default, on the tensor
-# cores, at half the rate of float16. Dense layers do not use TF32 by default, so for a network made of them the
-# table promises too much speed.</details>
+# In float32 the model is within a tenth for the RTX cards. It flatters the A100, by a quarter or more (NVIDIA timed its
+# own at 938 and 2,470: lesson 08). The T4's 464 decides between the free cards; we found no timing of it. For the wide
+# ResNet the model is within a tenth in float32, on T4 and P100, but 2.8 times too fast for the T4 in mixed precision. With the
+# gain timed there 464 would be 261: still more than the P100's 220.
 #
-# When is owning cheaper? A rented card costs nothing once you have given it back (one that is only stopped may still be
-# charged for its disk). Your own is paid for either way, and needs electricity: an RTX 3090 draws up to 350 W; say a kWh
-# costs 0.20 dollars. How many months must it run, day and night, before renting would have cost more? At the lowest rent,
-# and at twice that:
+# <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
+# release 2.15. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes,
+# not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, on tensor cores, at half
+# the rate of float16. Not so dense layers: for a network of them the table promises too much.</details>
+#
+# The prices are of few sellers, each on one day (*Further*). Which rents would turn a decision by samples a dollar over?
 
-# %% folded=true
-(used,) = USED
-electricity = 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
-rents = [n * rent_usd(used.device) for n in (1, 2)]
-prices = used.low_usd, used.high_usd
-paid = [[f"{price / (rent - electricity) / 720:.1f}" for rent in rents] for price in prices]
-bought = [f"a used {used.device} for {price:,} dollars" for price in prices]
-pd.DataFrame(paid, bought, [f"months until paid, at a rent of {rent:.2f}" for rent in rents])
+# %% slide="subslide" folded=true
+for price in prices:
+    pays = [f"{price / (rent - power):,.0f} hours at {rent:.2f}" for rent in rent_range(card)]
+    print(f"a used {card} for {price:,} pays for itself after {', '.join(pays)}")
+flips(traced(name, precision), batch, rents, card, owned)
 
 # %% [markdown] slide="subslide"
-# The decision:
+# The decision, at these prices:
 #
-# - **Nothing:** the free card; save often, freeze what the task allows.
-# - **50 dollars:** the free card until the code works, then rent.
-# - **1,000 dollars:** rent an A100 (at the lowest rent 576), or for about half the samples an RTX 3090 (130). Buy only what
-#   runs day and night for the table's months.
+# - **Nothing:** a T4 in mixed precision, else a P100; save often.
+# - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
+# - **1,000 dollars:** the same. Buy if your rent is above the table's limit.
 
 # %% [markdown] slide="notes"
-# Of the free cards, take the T4s in mixed precision. In float32 take the P100, unless your program uses both T4s: together
-# they may be faster, by the model, than one P100. The dearest offer noted for an A100, 2.74 an hour, makes its month
-# nearly 2,000 dollars (*Further*).
+# In each of the three lists that have both, the RTX 4090 costs 1.5 to 1.6 times as much as the RTX 3090, for 1.4 times the
+# speed: about a tenth more a sample. An A100's samples cost twice as much; rent it for its 40 GiB. The limits rise with the
+# RTX 3090's rent: put in the dearest, 0.43, and run the cells again.
 #
-# By this table a faster card buys time, not cheaper samples: the A100's cost about twice as much as the RTX 3090's. But the
-# model may be off by a factor of two.
-#
-# A card of your own can be sold again, but the computer around it makes owning dearer.
+# A computer around your own card costs about 500 more (local-llm.net); take off what you can sell both for. (A rented card
+# that is only stopped may still be charged for its disk.)
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -754,7 +730,7 @@ judge([13, 14, 17, 18, 47])
 # 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
 # 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, here, only dense
 #    layers' inputs go.
-# 3. Free first, rent next; buy only what runs day and night.
+# 3. Free first, then rent by samples a dollar; buy for enough hours.
 
 # %% [markdown] slide="notes"
 # Maps and context come on top: a trace tells the maps, a context you have to measure. Without any card, freeze everything
@@ -764,7 +740,7 @@ judge([13, 14, 17, 18, 47])
 # ## Further
 
 # %% [markdown] slide="skip"
-# **Contexts.** A card known only by its size gets 512 MiB. Of some cards programs see only a part; the course allows for
+# **Contexts.** Of some cards programs see only a part; the course allows for
 # that where a source gives the number. (Which old cards run today's PyTorch: its pull request 101187, and issue 190385.)
 
 # %% slide="skip" folded=true
@@ -802,7 +778,7 @@ for card in devices():
             "TFLOP/s, float32": card.float32_tflops * card.dies,
             "halves": f"{half * card.dies:g}" if half else "",
             "dollars": "" if price is None else f"{price:,.0f}",
-            "dollars an hour": f"{rent_usd(card.name):.2f}"
+            "dollars an hour": f"{rent_range(card.name)[0]:.2f}"
             if card.name in set(rented["device"])
             else "",
             "price": price,
@@ -834,9 +810,10 @@ plane(
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
     print(f"an hour of {names}: {source}, {days}")
-most = rented.groupby("device")["usd_per_hour"].max()
-dearest = [f"{most[card]:.2f} for the same {card}" for card in ("A100", "H100 SXM")]
-print(f"the table has the cheapest; others asked up to {' and '.join(dearest)}")
+for one in {row.source: row for row in (*LENT, *USED)}.values():
+    print(f"{one.device}, {'lent' if one in LENT else 'used'}: {one.source}, {one.seen}")
+for row in TRAINED:
+    print(f"speed, {row.network}, {row.device}, batch {row.batch}: {row.source}")
 
 # %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
@@ -872,8 +849,7 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
-# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone. Inference peaks in
-# the forward pass, with two maps.
+# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()

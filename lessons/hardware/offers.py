@@ -1,74 +1,127 @@
-"""What three budgets buy for a month: a card that is lent, one by the hour, a used one.
+"""What a card costs by the hour, lent, rented or owned, and what it trains for that.
 
-Every figure is somebody's, with source and day, in `lessons.shared.published`; nothing here is ours but the choice.
+Prices and measured speeds are somebody's, with source and day, in `lessons.shared.published`; speeds without such a
+source are those of the model (`course_utils.machine.speed`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
-from lessons.shared.published import LENT, RENTALS, USED
+from course_utils.machine.speed import predict_step
+from course_utils.memory import StepTrace
+from course_utils.techniques.capacity import largest_batch
+from lessons.shared.published import LENT, RENTALS, TRAINED
 
-MONTH_DAYS = 30
-RENT_USD, BUY_USD = 50, 1000  # the two budgets beside nothing
-# With the larger budget the cheaper card and a faster one; either runs all month, and money is left.
-RENTED = ((RENT_USD, "RTX 3090"), (RENT_USD, "RTX 4090"), (BUY_USD, "RTX 3090"), (BUY_USD, "A100"))
+MONTH_HOURS = 720  # 30 days
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A card for a month.
+    """A card, how one has it (lent, rented, used), dollars for an hour of it, and hours it runs in a month at most."""
 
-    Attributes:
-        budget: what is spent, in words; less than the budget where the month ends before the money.
-        device: the card.
-        hours: it runs in a month of 30 days.
-        source: who says so.
+    how: str
+    card: str
+    usd_per_hour: float
+    hours: float = MONTH_HOURS
+
+
+def rent_range(card: str) -> tuple[float, ...]:
+    """Dollars for an hour of a card, the lowest and the highest of `RENTALS`; nothing if nobody rents it out there."""
+    prices = [rental.usd_per_hour for rental in RENTALS if rental.device == card]
+    return (min(prices), max(prices)) if prices else ()
+
+
+def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float]) -> list[Offer]:
+    """What is lent for nothing, rented, and bought used.
+
+    Args:
+        rents: dollars for an hour of each rented card.
+        bought: the card that is bought.
+        owned: dollars for an hour of it, by the dollars it was bought for.
     """
-
-    budget: str
-    device: Device
-    hours: float
-    source: str
+    lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week * MONTH_HOURS / (7 * 24)) for one in LENT]
+    rented = [Offer("rented", card, hour) for card, hour in rents.items()]
+    return [*lent, *rented, *(Offer(f"used, {price:,} dollars", bought, hour) for price, hour in owned.items())]
 
 
-def rent_usd(name: str) -> float:
-    """Dollars for an hour of a card, from the cheapest of `RENTALS`."""
-    return min(rental.usd_per_hour for rental in RENTALS if rental.device == name)
+def as_it_runs(card: Device) -> Device:
+    """The card as PyTorch's float32 convolutions use it: TF32, at half the rate of halves, where it has that."""
+    rate = max(card.float32_tflops, (card.tensor_tflops or 0) / 2 if card.year >= 2020 else 0)
+    return replace(card, float32_tflops=rate)
 
 
-def offers() -> list[Offer]:
-    """What nothing, 50 dollars and 1,000 dollars buy for a month."""
-    found = [
-        Offer(
-            f"nothing: {lent.service}",
-            hardware.device(lent.device),
-            lent.hours_a_week * MONTH_DAYS / 7,
-            f"{lent.source}, {lent.seen}",
-        )
-        for lent in LENT
-    ]
-    for dollars, name in RENTED:
-        cheapest = min((one for one in RENTALS if one.device == name), key=lambda one: one.usd_per_hour)
-        hours = min(MONTH_DAYS * 24, dollars / cheapest.usd_per_hour)
-        spent = hours * cheapest.usd_per_hour
-        found.append(
-            Offer(
-                f"{spent:,.0f} dollars: rent at {cheapest.usd_per_hour:.2f}",
-                hardware.device(name),
-                hours,
-                f"{cheapest.source}, {cheapest.seen}",
-            )
-        )
-    for used in USED:
-        found.append(
-            Offer(
-                f"{used.low_usd:,} to {used.high_usd:,} dollars: used, first month",
-                hardware.device(used.device),
-                MONTH_DAYS * 24,
-                f"{used.source}, {used.seen}",
-            )
-        )
-    return found
+def model_speed(step: StepTrace, batch: int, card: str) -> float:
+    """By the model, in the precision that the step was traced with."""
+    return predict_step(step.at(batch), as_it_runs(hardware.device(card))).samples_per_second
+
+
+def timed_speed(network: str, card: str, precision: str) -> float | None:
+    """Samples a second that others timed (`TRAINED`), in float32 or float16 (mixed precision); None if nobody did."""
+    for row in TRAINED:
+        if (row.network, row.device) == (network, card):
+            return 1e3 / (row.full_ms if precision == "float32" else row.half_ms)
+    return None
+
+
+def what_they_buy(
+    step: StepTrace, batch: int, million: float, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
+) -> pd.DataFrame:
+    """One row an offer: what fits, how fast it trains, what a dollar and a month train, and what so many samples cost.
+
+    Days and a month's samples count the hours that the offer has; dollars of a used card are its share by the hour.
+    The last three arguments are those of `offers`.
+    """
+    rows = {}
+    for offer in offers(rents, bought, owned):
+        speed = model_speed(step, batch, offer.card)
+        hour = 3600 * speed / 1e6
+        hours = million / hour
+        rows[offer.how, offer.card] = {
+            "dollars an hour": f"{offer.usd_per_hour:.2f}",
+            "largest batch": largest_batch(step, hardware.device(offer.card)).fits,
+            "samples a second": f"{speed:,.0f}",
+            "million a dollar": f"{hour / offer.usd_per_hour:.1f}" if offer.usd_per_hour else "",
+            "million a month": f"{hour * offer.hours:,.0f}",
+            "dollars a month": f"{offer.usd_per_hour * offer.hours:,.0f}",
+            "days for the task": f"{hours / offer.hours * MONTH_HOURS / 24:.1f}",
+            "dollars for it": f"{offer.usd_per_hour * hours:.2f}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
+
+
+def flips(
+    step: StepTrace, batch: int, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
+) -> pd.DataFrame:
+    """The rents at which a decision by samples a dollar turns over, beside those that were asked.
+
+    Args:
+        step: traced in the precision that counts, under the name that `TRAINED` has for the network.
+        batch: of the model's speeds.
+        rents: dollars an hour by card; each is held against the one that trains most for a dollar.
+        bought: the card that is bought.
+        owned: dollars for an hour of it, by the dollars it was bought for.
+    """
+    name, precision = step.at(batch).name, step.at(batch).precision
+    model = {card: model_speed(step, batch, card) for card in (*rents, bought)}
+    timed = {card: timed_speed(name, card, precision) for card in model}
+    best = max(rents, key=lambda card: model[card] / rents[card])
+
+    def limits(hour: float, fast: str, slow: str) -> list[str]:
+        """What an hour of one card may cost where an hour of the other costs so much, by both kinds of speed."""
+        pairs = [(model[fast], model[slow]), (timed[fast], timed[slow])]
+        return [f"{hour * one / other:.2f}" if one and other else "" for one, other in pairs]
+
+    choices = [(f"rent {card}, not {best}", card, rents[best], best) for card in rents if card != best]
+    choices += [(f"rent {best}, not buy {bought} for {price:,}", best, hour, bought) for price, hour in owned.items()]
+    rows = {}
+    for choice, card, hour, other in choices:
+        asked = " to ".join(f"{rent:.2f}" for rent in rent_range(card))
+        rows[choice] = [*limits(hour, card, other), asked]
+    columns = ["below a rent of, by the model", "by timed speeds", "asked"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from course_utils.machine.hardware import Device, roofline_seconds
-from course_utils.techniques.capacity import spare_bytes
 from lessons.shared.language_models import Shape
 
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -29,32 +28,12 @@ def cache_bytes(shape: Shape, tokens: int, batch: int = 1, value_bytes: float = 
     return int(2 * shape.layers * kept * tokens * batch * value_bytes)
 
 
-def weight_bytes(shape: Shape, value_bytes: float = 2) -> int:
-    """Bytes of all weights."""
-    return int(shape.parameters * value_bytes)
-
-
 def matrix_values(shape: Shape) -> int:
     """Values of the weights that a token is multiplied with: all but the embedding, of which it takes one row.
 
     A tied embedding is multiplied with as the head.
     """
     return shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)
-
-
-def largest_context(shape: Shape, card: Device | float, batch: int = 1, value_bytes: float = 2) -> int:
-    """The most tokens a sequence may have so that weights, cache and context fit a card; 0 if not even one fits.
-
-    A bound: the maps of one token are small, those of a prompt read at once are not counted.
-
-    Args:
-        shape: the model.
-        card: a device, or bytes.
-        batch: sequences served at once.
-        value_bytes: of weights and cache.
-    """
-    room = spare_bytes(card, weight_bytes(shape, value_bytes))
-    return max(0, room // cache_bytes(shape, 1, batch, value_bytes))
 
 
 @dataclass(frozen=True)

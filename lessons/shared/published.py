@@ -129,6 +129,26 @@ HALVES: tuple[PublishedHalves, ...] = (
     PublishedHalves(NVIDIA, "ResNet-50", 256, "A100", 1e3 / 938, 1e3 / 2470, "TF32"),
 )
 
+# Whole training steps, images a second on one GPU. lambdal/deeplearning-benchmark on GitHub, pytorch/, throughput at
+# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card.
+# ceshine/apex_pytorch_cifar_experiment on GitHub, README at 7d071a7: 10 epochs of CIFAR-10 from start to end, Wide
+# ResNet 28-10, in Colab (T4) and Kaggle (P100); mixed precision is Apex's O1.
+LAMBDA = "Lambda, deeplearning-benchmark, 2023"
+CESHINE = "Ceshine Lee, apex_pytorch_cifar_experiment, 2019"
+
+
+def _minutes_of_cifar(device: str, full: float, half: float) -> PublishedHalves:
+    return PublishedHalves(CESHINE, "Wide ResNet", 128, device, full * 60e3 / 500_000, half * 60e3 / 500_000)
+
+
+TRAINED: tuple[PublishedHalves, ...] = (
+    PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 3090", 1e3 / 513, 1e3 / 905, "TF32"),
+    PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 4090", 1e3 / 721, 1e3 / 1301, "TF32"),
+    PublishedHalves(LAMBDA, "ResNet-50", 360, "A100", 1e3 / 882, 1e3 / 1396, "TF32"),
+    _minutes_of_cifar("T4", 57 + 17 / 60, 31 + 14 / 60),
+    _minutes_of_cifar("P100", 47 + 1 / 60, 47 + 34 / 60),
+)
+
 # A small convolutional network for handwritten digits, inference, milliseconds by batch: one Xeon E5-2650 v3 against a
 # GTX 1080 Ti. "paddle_notes" (sidgoyal78 on GitHub, 2018), recognize_digits.
 DIGITS_SOURCE = "paddle_notes, 2018"
@@ -156,9 +176,17 @@ class Rental:
 
 
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
+# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day.
+RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
 RENTALS = (
     Rental("RTX 3090", 24, "OpenRelay", 0.18, "2026-09-20", "openrelay.inc/pricing"),
     Rental("RTX 4090", 24, "OpenRelay", 0.29, "2026-09-20", "openrelay.inc/pricing"),
+    Rental("RTX 3090", 24, "RunPod Community", 0.22, "2025-07-13", RUNPOD),
+    Rental("RTX 4090", 24, "RunPod Community", 0.34, "2025-07-13", RUNPOD),
+    Rental("RTX 5090", 32, "RunPod Community", 0.69, "2025-07-13", RUNPOD),
+    Rental("RTX 3090", 24, "RunPod Secure", 0.43, "2025-07-13", RUNPOD),
+    Rental("RTX 4090", 24, "RunPod Secure", 0.69, "2025-07-13", RUNPOD),
+    Rental("RTX 5090", 32, "RunPod Secure", 0.89, "2025-07-13", RUNPOD),
     Rental("RTX 5090", 32, "Vast.ai, the cheapest", 0.9081, "2026-05-27", "gpu.fund"),
     Rental("A100", 40, "OpenRelay", 0.80, "2026-09-20", "openrelay.inc/pricing"),
     Rental("A100", 40, "AWS, an eighth of p4d.24xlarge", 2.7447, "2026-11-09", RECEIPTS),
@@ -199,7 +227,8 @@ class Used:
     source: str
 
 
-# Two guides of 2026: 500 to 800 dollars (local-llm.net), 700 to 1,000 (insiderllm.com, February).
+# Two guides of 2026: 500 to 800 dollars (local-llm.net, whose computer cost 1,200 with a card of 700), 700 to 1,000
+# (insiderllm.com, February).
 USED = (
     Used("RTX 3090", 500, 1000, "2026", "local-llm.net, rtx-3090-best-value-2026; insiderllm.com, rtx-4090-vs-used"),
 )

@@ -1,14 +1,24 @@
 """Numbers that the text of lesson 02 says, and no cell prints beside it."""
 
 import re
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
 
 from classroom import ROOT
 from course_utils import networks
 from course_utils.machine.context import context, reports
 from course_utils.machine.hardware import device
+from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
+from course_utils.trace import training_step
 from course_utils.units import MIB, format_bytes
-from lessons.hardware.offers import MONTH_DAYS, offers, rent_usd
+from lessons.hardware.offers import flips, model_speed, rent_range, timed_speed, what_they_buy
+from lessons.shared.published import HALVES, RENTALS, TRAINED, USED
 from lessons.shared.sources import traced
 
 LESSON = ROOT / "lessons/hardware/lesson.py"
@@ -21,7 +31,7 @@ def text_of_the_lesson() -> str:
 def test_contexts_are_those_of_the_reports() -> None:
     text, card = text_of_the_lesson(), device("RTX 3090")
     lazy = [one.mib for one in reports() if one.architecture == card.architecture and one.loading == "lazy"]
-    assert f"For the RTX 3090 the course allows {format_bytes(context(card).most)}, seen in 2022 on an A100" in text
+    assert f"For the RTX 3090 that is {format_bytes(context(card).most)}, seen in 2022 on an A100" in text
     assert f"with lazy loading the most reported for it is {max(lazy):.0f} MiB" in text
     assert f"*small* one of {context().least // MIB} MiB" in text
 
@@ -33,9 +43,162 @@ def test_the_old_report_is_why_an_rtx_3090_holds_less() -> None:
     assert largest_batch(step, old, context(old, "lazy")).fits == largest_batch(step, new).fits
 
 
-def test_the_decision_names_what_a_month_costs() -> None:
-    month = {name: f"{MONTH_DAYS * 24 * rent_usd(name):.0f}" for name in ("A100", "RTX 3090")}
-    text, all_month = text_of_the_lesson(), {one.budget.split()[0] for one in offers() if one.hours == MONTH_DAYS * 24}
-    assert set(month.values()) <= all_month
-    lowest = f"an A100 (at the lowest rent {month['A100']})"
-    assert f"{lowest}, or for about half the samples an RTX 3090 ({month['RTX 3090']})" in text
+@lru_cache(maxsize=1)
+def change_cell() -> dict[str, Any]:
+    """What the cell of budgets sets."""
+    (cell,) = (cell for cell in LESSON.read_text(encoding="utf-8").split("\n# %%") if "\nrents = " in cell)
+    lines = [line for line in cell.splitlines()[1:] if " = " in line and not line.startswith("#")]
+    found: dict[str, Any] = {}
+    exec("\n".join(lines), found)
+    return found
+
+
+@lru_cache(maxsize=1)
+def budgets() -> pd.DataFrame:
+    given = change_cell()
+    task = traced_in("float32"), given["batch"], given["million"]
+    return what_they_buy(*task, given["rents"], given["card"], given["owned"])
+
+
+def timed(network: str, card: str, precision: str) -> float:
+    speed = timed_speed(network, card, precision)
+    assert speed is not None
+    return speed
+
+
+@lru_cache
+def traced_in(precision: str) -> StepTrace:
+    with torch.device("meta"):
+        return training_step(networks.resnet50(), (3, 224, 224), 1000, precision=precision, name="ResNet-50")
+
+
+def test_the_rents_of_the_change_cell_are_the_lowest_asked_and_its_prices_those_of_used_cards() -> None:
+    given, (used,) = change_cell(), USED
+    assert given["rents"] == {card: rent_range(card)[0] for card in given["rents"]}
+    assert (given["card"], given["prices"]) == (used.device, (used.low_usd, used.high_usd))
+    assert given["million"] == round(90 * 1_281_167 / 1e6)
+
+
+def test_what_imagenet_costs_is_said() -> None:
+    table = budgets()
+    cost = {card: round(float(table.loc[("rented", card), "dollars for it"])) for card in ("RTX 3090", "RTX 4090")}
+    days = round(float(table.loc[("lent by Kaggle", "P100"), "days for the task"]))
+    said = f"cost {cost['RTX 3090']} dollars on an RTX 3090 and {cost['RTX 4090']} on an RTX 4090"
+    assert said in text_of_the_lesson()
+    assert f"for nothing they take a P100 {days} days" in text_of_the_lesson()
+
+
+def test_a_month_of_a_rented_4090_is_what_a_reader_computed() -> None:
+    table = budgets()
+    month = table.loc[("rented", "RTX 4090")]
+    assert (month["dollars a month"], month["million a month"]) == ("209", "1,845")
+    assert float(month["million a dollar"]) == pytest.approx(1845 / 209, abs=0.05)
+
+
+def test_no_faster_card_is_cheaper_by_the_sample_and_the_4090_costs_a_tenth_more() -> None:
+    given = change_cell()
+    rents, owned, card = given["rents"], given["owned"], given["card"]
+    table = flips(traced_in("float32"), given["batch"], rents, card, owned)
+    for choice, row in table.iterrows():
+        lowest = float(row["asked"].split(" to ")[0])
+        limit = float(row["below a rent of, by the model"])
+        if "not buy" in str(choice):
+            assert row["below a rent of, by the model"] == row["by timed speeds"]
+            assert lowest < limit, choice
+        else:
+            assert limit < lowest, choice
+            assert not row["by timed speeds"] or float(row["by timed speeds"]) < lowest
+    speed = {one: model_speed(traced_in("float32"), 32, one) for one in ("RTX 3090", "RTX 4090", "A100")}
+    sellers = {rental.provider for rental in RENTALS if rental.device == "RTX 3090"}
+    dearer = []
+    for seller in sellers:
+        rent = {rental.device: rental.usd_per_hour for rental in RENTALS if rental.provider == seller}
+        dearer.append(rent["RTX 4090"] / rent["RTX 3090"])
+    assert (len(sellers), round(min(dearer), 1), round(max(dearer), 1)) == (3, 1.5, 1.6)
+    assert round(speed["RTX 4090"] / speed["RTX 3090"], 1) == 1.4
+    assert all(0.08 < one * speed["RTX 3090"] / speed["RTX 4090"] - 1 < 0.15 for one in dearer)
+    assert round(rents["A100"] / rents["RTX 3090"] * speed["RTX 3090"] / speed["A100"]) == 2
+
+
+def test_at_the_dearest_rent_of_a_3090_another_card_is_the_best() -> None:
+    given = change_cell()
+    rents = given["rents"] | {"RTX 3090": rent_range("RTX 3090")[1]}
+    table = flips(traced_in("float32"), 32, rents, given["card"], given["owned"])
+    assert "rent RTX 3090, not RTX 4090" in table.index
+    assert f"put in the dearest, {rents['RTX 3090']:.2f}" in text_of_the_lesson()
+
+
+def test_the_model_is_as_far_off_as_said() -> None:
+    for precision in ("float32", "float16"):
+        step = traced_in(precision)
+        for card in ("RTX 3090", "RTX 4090"):
+            assert model_speed(step, 32, card) == pytest.approx(timed("ResNet-50", card, precision), rel=0.1)
+        assert model_speed(step, 32, "A100") > 1.2 * timed("ResNet-50", "A100", precision)
+    for row in TRAINED:
+        if row.network == "ResNet-50":
+            times = model_speed(traced_in("float32"), row.batch, row.device) * row.full_ms / 1e3
+            assert times > 1.3 if row.device == "A100" else 1 < times < 1.1
+    (own,) = (row for row in HALVES if (row.network, row.device) == ("ResNet-50", "A100"))
+    assert f"own at {1e3 / own.full_ms:,.0f} and {1e3 / own.half_ms:,.0f}: lesson 08" in text_of_the_lesson()
+    given = change_cell()
+    flip = given["rents"]["RTX 3090"] * timed("ResNet-50", "RTX 3090", "float16") ** -1 * 1e3 / own.half_ms
+    assert flip < rent_range("A100")[0]
+
+
+class Block(nn.Module):
+    """A block of a wide ResNet (Zagoruyko and Komodakis, 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 3, padding=1), nn.Dropout(0.3)
+        )
+        self.second = nn.Sequential(nn.BatchNorm2d(outputs), nn.ReLU(), nn.Conv2d(outputs, outputs, 3, stride, 1))
+        self.shortcut = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) + self.shortcut(x)
+
+
+def wide_resnet() -> nn.Module:
+    """Wide ResNet 28-10 for images of 32 x 32, as it was timed on a T4 and a P100."""
+    layers, width = [nn.Conv2d(3, 16, 3, padding=1)], 16
+    for outputs, stride in ((160, 1), (320, 2), (640, 2)):
+        for i in range(4):
+            layers.append(Block(width, outputs, 1 if i else stride))
+            width = outputs
+    return nn.Sequential(*layers, nn.BatchNorm2d(640), nn.ReLU(), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(640, 10))
+
+
+def test_the_t4_is_slower_in_mixed_precision_than_the_model_and_still_the_faster_of_the_free_cards() -> None:
+    with torch.device("meta"):
+        network = wide_resnet()
+    assert sum(p.numel() for p in network.parameters()) == pytest.approx(36.5e6, rel=0.01)
+    off = {}
+    for precision in ("float32", "float16"):
+        step = training_step(network, (3, 32, 32), 10, "adam", precision=precision)
+        for card in ("T4", "P100"):
+            off[card, precision] = model_speed(step, 128, card) / timed("Wide ResNet", card, precision)
+    assert all(abs(times - 1) < 0.1 for which, times in off.items() if which != ("T4", "float16"))
+    assert f"{off['T4', 'float16']:.1f} times too fast for the T4 in mixed precision" in text_of_the_lesson()
+    gain = timed("Wide ResNet", "T4", "float16") / timed("Wide ResNet", "T4", "float32")
+    full, half = traced_in("float32"), traced_in("float16")
+    said = f"{model_speed(half, 32, 'T4'):.0f} would be {gain * model_speed(full, 32, 'T4'):.0f}"
+    assert f"With the gain timed there {said}" in text_of_the_lesson()
+    assert f"more than the P100's {model_speed(half, 32, 'P100'):.0f}" in text_of_the_lesson()
+    assert gain * model_speed(full, 32, "T4") > model_speed(half, 32, "P100")
+    assert timed("Wide ResNet", "T4", "float16") > timed("Wide ResNet", "P100", "float32")
+
+
+def test_what_a_used_card_needs_is_above_one_rent_and_below_another() -> None:
+    given = change_cell()
+    lowest, highest = rent_range(given["card"])
+    assert lowest < given["owned"][500] < highest
+
+
+def test_a_reader_rents_a_card_that_no_list_has_and_buys_another() -> None:
+    table = flips(traced_in("float32"), 32, {"RTX 3090": 0.18, "V100": 0.19}, "RTX 4090", {1600: 0.9})
+    assert list(table["asked"]) == ["", "0.18 to 0.43"]
+    speeds = [model_speed(traced_in("float32"), 32, card) for card in ("RTX 3090", "RTX 4090")]
+    limit = float(table.loc["rent RTX 3090, not buy RTX 4090 for 1,600", "below a rent of, by the model"])
+    assert limit == pytest.approx(0.9 * speeds[0] / speeds[1], abs=0.005)
