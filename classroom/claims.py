@@ -23,7 +23,8 @@ PAGE = PAGES.get_template("claims.html")
 VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on is spoken in a lecture
 # What they say of a sentence. Right: its numbers say so in every case tried. Partly right: in some of the cases, for
 # one of its parts, or nearly. Wrong: in none. Outdated: when it was written, and no longer. Misleading: it is true of
-# one thing, and is read as being about another. Open: no number decides.
+# one thing, and is read as being about another. Open: no number decides. What can or may be is right if one case shows
+# it; what is always so is partly right if there are exceptions.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
 

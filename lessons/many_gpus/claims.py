@@ -48,13 +48,12 @@ def parameters(ledger: Ledger) -> int:
 @claim(3, DETTMERS, "The InfiniBand network between two machines moves 40 Gbit/s.")
 def _infiniband() -> Finding:
     raw, data = QDR_BITS / 8, QDR_BITS / 8 * CODING
-    row = hardware.link("InfiniBand QDR")
     pcie = hardware.link(LINK)
     return Finding(
-        RIGHT if data == row.nominal_gb_s * GB and data < pcie.nominal_gb_s * GB else WRONG,
+        by_cases(8 * rate == 40e9 for rate in (raw, data)),
         f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} has "
         f"{pcie.nominal_gb_s:g} on paper",
-        "The rate is right: half of what the cards' own slots moved then. What it is good for is the next claim.",
+        "So many bits are on the line; of data it is a fifth less, half of what the cards' own slots moved then.",
     )
 
 
@@ -114,10 +113,11 @@ def _three_billion() -> Finding:
     each = (6144 * MIB - BUFFER) // (4 * 2)  # the rule of 2014: half of the card for momentum
     with_gradients = (6144 * MIB - BUFFER) // (4 * 3)
     return Finding(
-        RIGHT if round(3 * each / 1e9) == 3 else PARTLY if round(4 * each / 1e9) == 3 else WRONG,
+        by_cases(round(3 * size / 1e9) == 3 for size in (each, with_gradients)),
         f"its own rule gives {each:,} a card: {4 * each / 1e9:.2f} billion on 4 cards, {3 * each / 1e9:.2f} on the 3 "
         f"pictured; with gradients counted {4 * with_gradients / 1e9:.2f} on 4",
-        "The idea is right: split by units, each card keeps its share of the weights. The sum is for four cards.",
+        "Split by units, each card does keep its share of the weights. But the sum is for four cards, by a rule "
+        "that leaves out gradients.",
     )
 
 

@@ -1,7 +1,7 @@
 """A vote on some claims before any verdict is shown, and the count once every vote is in.
 
-    votes = ballot([12, 24, 40])        # one cell
-    count(votes)                        # a later one, which waits
+    votes = ballot([12, 24, 40])              # one cell
+    count(votes, judge([12, 24, 40]))         # a later one, which waits
 
 As with a prediction, nothing blocks: the count says what it waits for, and appears with the last vote.
 """
@@ -9,13 +9,14 @@ As with a prediction, nothing blocks: the count says what it waits for, and appe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 import traitlets
 
-from classroom.claims import CLAIMS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, judge
+from classroom.claims import CLAIMS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Verdicts
 from classroom.predict import WIDGET_HEAD, still
 from course_utils.units import CourseError
 
@@ -67,7 +68,8 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
 
 def _sentence(number: int) -> str:
     claim = CLAIMS[number]
-    return f"<p>{escape(claim.text)} <small>({escape(claim.source)})</small></p>"
+    seen = f"; judged in lesson {claim.lesson[:2]}" if claim.lesson else ""
+    return f"<p>{escape(claim.text)} <small>({escape(claim.source)}{seen})</small></p>"
 
 
 class Count(widgets.VBox):  # type: ignore[misc]
@@ -77,10 +79,11 @@ class Count(widgets.VBox):  # type: ignore[misc]
         CourseError: something else than a ballot, or a claim on it that is open: nobody could vote right.
     """
 
-    def __init__(self, ballot: Ballot) -> None:
+    def __init__(self, ballot: Ballot, found: Verdicts) -> None:
         if not isinstance(ballot, Ballot):
             raise CourseError(f"count needs what ballot(...) returned, got {type(ballot).__name__}")
-        self.ballot, self.found = ballot, judge(ballot.numbers)
+        self.ballot = ballot
+        self.found = replace(found, rows=tuple(row for row in found.rows if row[0].number in ballot.numbers))
         undecided = [claim.number for claim, finding in self.found.rows if finding.verdict == OPEN]
         if undecided:
             raise CourseError(f"claim {undecided[0]} is open: vote on claims that a number decides")

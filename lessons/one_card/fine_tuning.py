@@ -209,8 +209,9 @@ def step(
     Raises:
         CourseError: an argument out of range.
     """
-    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype, kept and not keep_output, keep_output)
-    key = (model, method, sequence, batch, recompute, dtype, keep_output)
+    kept = kept and not keep_output
+    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype, kept, keep_output)
+    key = (model, method, sequence, batch, recompute, dtype, kept, keep_output)
     if key not in _ledgers:
         if len(_ledgers) >= KEPT:
             del _ledgers[next(iter(_ledgers))]

@@ -305,19 +305,29 @@ for way, with_it in steps.items():
         "peak outside the pools' passes": format_bytes(elsewhere),
         "parameters": f"{layers['parameters'].sum():,}",
     }
+with torch.device("meta"):
+    residual = networks.resnet50()
+one_pool = training_step(residual, (3, 224, 224), 1000, name="ResNet-50").at(128)
+shares = [
+    f"{100 * index_bytes(each) / each.by_layer()['saved feature maps'].sum():.0f} %"
+    for each in (published, one_pool)
+]
+print("positions, of all that is kept: VGG-16 {}, ResNet-50 {}".format(*shares))
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember; with none, as
-# much as with these, since the ReLUs keep the maps anyway. The peak does not fall quite as far: it is now inside our
-# pool, whose backward pass has the positions in 64 bits and writes the gradient twice, as windows and as a map.
+# How much there is to save depends on the network: ResNet-50 has a single max pool, and its positions are a fiftieth of
+# what it keeps. With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember;
+# with none, as much as with these, since the ReLUs keep the maps anyway. The peak does not fall quite as far: it is now
+# inside our pool, whose backward pass has the positions in 64 bits and writes the gradient twice, as windows and as a
+# map.
 #
 # Why note positions at all? TensorFlow's [backward
 # pass](https://www.tensorflow.org/api_docs/python/tf/raw_ops/MaxPoolGrad) of a max pool is given input and output, and
 # so is cuDNN's. But this reads the input once more, and the input must stay; with positions it may go (see the next
 # section). We compare bytes, not times: ours is several operators, each of which reads and writes maps.
 #
-# The last two rows are other networks. A strided convolution also pays in parameters and arithmetic.
+# The last two rows are other networks.
 
 # %% [markdown] slide="slide"
 # ## What `torch.compile` plans to keep
@@ -529,9 +539,12 @@ def bare(gone):
 none_left = bare(POOLS)
 
 # %% slide="subslide" folded=true
+channel = 4 * 128 * 224**2  # bytes of one channel, as large as the images
+all_maps, two_gradients = channel * width, channel * 2 * 512
 reveal(
     guess_none,
-    {"trace": none_left.peak_bytes / GIB},
+    {"by hand": (all_maps + two_gradients) / GIB, "trace": none_left.peak_bytes / GIB},
+    against="trace",
     thoughts=[
         (
             published.peak_bytes / GIB - index_bytes(published) / GIB,
@@ -542,12 +555,18 @@ reveal(
             "Four times: one pool's worth. The maps of group 5 shrank by 4 four times over.",
         ),
         (
-            4 * 128 * 224**2 * width / GIB,
+            all_maps / GIB,
             "All maps at full size. At the peak two gradient maps are alive, too, as large as "
             "group 5's, and the parameters.",
         ),
     ],
 )
+
+# %%
+rest = none_left.peak_bytes - all_maps - two_gradients
+print(f"maps: 4 · 128 · 224 · 224 · {width:,} bytes, {format_bytes(all_maps)}")
+print(f"two gradient maps of 512 channels: {format_bytes(two_gradients)}")
+print(f"not counted: {format_bytes(rest)} of parameters, gradients, momentum, images")
 
 # %% slide="subslide" folded=true
 without = {
@@ -642,8 +661,8 @@ pool_explorer("VGG-16", "pool1")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Eager, in float32, a max pool costs 12 bytes a value: 4, and 8 for its position. Positions are a third of what our
-#    GoogLeNet keeps.
+# 1. Eager, in float32, a max pool costs 12 bytes a value, 8 for its position. Positions are a third of what our
+#    GoogLeNet keeps, 2 % of ResNet-50's.
 # 2. For windows of 2 × 2 two bits would do, or none. By `torch.compile`'s plan GoogLeNet keeps 1.75 GiB, not 4.13.
 # 3. Without pools VGG-16 peaks at 127 GiB, not at 10.
 
@@ -707,7 +726,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="skip"
 # Each time one map more is kept, the norm's input or its output, a quarter as large where the pool comes before the
-# norm. (Next to each other, ReLU and max pool may change places: the six orders are four networks.)
+# norm.
 #
 # **VGG-16 on a GPU, beside the trace**, where somebody recorded it:
 

@@ -29,6 +29,7 @@ from dataclasses import replace
 
 import pandas as pd
 import torch
+from IPython.display import HTML
 from torch import nn
 
 from classroom.predict import predict, reveal
@@ -101,8 +102,7 @@ machine(
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
 #
-# On a card a *thread* is one run of a short program, here one that computes one output value (libraries let a thread
-# compute several).
+# On a card a *thread* is one run of a short program, here one that computes one output value.
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
@@ -167,9 +167,10 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown]
 # The card computes far faster. It has hardly anything to compute.
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
-# bytes.</details>
+# bytes. (That is for the launch alone. With the Python around it, next, it takes more.)</details>
 
 # %% [markdown] slide="notes"
 # The model knows no caches: every byte comes from memory. Data that lie in a cache come sooner, so this machine may be
@@ -301,21 +302,30 @@ guess_batch = predict(
 )
 guess_batch
 
+# %% tags=["nbval-ignore-output"] slide="skip" folded=true
+head, gain = max(0.0, there - idle), (whole - idle) / 32
+by_bars = max(1, round(head / gain)) if gain > 0 else 1
+HTML(
+    "<details><summary>By hand, from the bars</summary>"
+    f"Head start: {format_seconds(there)} less {format_seconds(idle)}, {1e6 * head:.0f} µs. "
+    f"Gain: {format_seconds(whole)} less {format_seconds(idle)}, over 32 samples, "
+    f"{1e6 * gain:.2f} µs each. Head start over gain, in samples: {rough(by_bars)}.</details>"
+)
+
 # %% tags=["nbval-ignore-output"] folded=true
 low, meets, high = (one.crossover() or 2**17 for one in (ends[0], digits, ends[1]))
 thoughts = [
     (32, "A usual batch. The bars of the bet say who is ahead there."),
     (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
 ]
-head, gain = there - idle, (whole - idle) / 32  # the bars
-if head > 0 and gain > 0:
+if by_bars > 1:
     said = "The estimate from the bars. The measured line bends, so it crosses elsewhere."
-    thoughts.append((head / gain, said))
+    thoughts.append((by_bars, said))
 if meets > 1:
     said = "From the first sample on? There the card's overhead exceeds this machine's step"
     thoughts.append((1, f"{said}{', unless a launch costs 5 µs' if low == 1 else ''}."))
 launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
-reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
+reveal(guess_batch, {"by hand": by_bars} | launches, thoughts=thoughts, against="of 10 µs")
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 far = max(*digits.measured, 4 * meets, 2 * high)
@@ -389,12 +399,18 @@ plane(
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
 other = contest(inputs=16, units=30, cpu=mine, card=card)
-print("the card wins from batch", rough(other.crossover()))
+full, tiny = other.measured[32], other.idle_seconds
+operators = predict_step(other.on_cpu.at(32), mine)
+idling = (operators.launch > operators.work).sum()
+print(f"{idling} of {(operators.launch > 0).sum()} operators are launch more than work")
+print(f"a step: {format_seconds(full)}; 2 inputs, 2 units: {format_seconds(tiny)},", end=" ")
+print(f"{full / tiny:.1f} times as fast; the card: {full / other.there(32):.1f} times")
+print("the card wins from batch", rough(other.crossover()), end="; ")
 print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>A wide one: 64 inputs and 1,000 units, from a batch of about 4 in our
-# runs.</details>
+# runs, though most of its operators are launch more than work.</details>
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -512,8 +528,7 @@ print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge
 # So many operations a chip can do while one byte arrives. RTX 4090: two thirds of 82.6 TFLOP/s over three quarters of
 # 1,008 GB/s, 55,100 / 756 = 73. Below it an operator waits for memory, above it for arithmetic.
 #
-# A larger batch reads the same weights for more samples, so the intensity rises. Far enough? (The 11,500 above counted
-# the launch alone. With Python's share it is tens of thousands.)
+# A larger batch reads the same weights for more samples, so the intensity rises. Far enough?
 
 # %%
 guess_intensity = predict(
@@ -645,11 +660,13 @@ judge([38, 52, 54, 59])
 # 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# And your network? Time a step; then give every layer 2 inputs and 2 units, as above, and time it again. If the time hardly
-# falls, the step is mostly overhead: do not expect much of a card. By our model CPU and card are about even then; in what
-# others measured the CPU was ahead, twice as fast at batch 1 in the figure of 2018. If the time falls a lot, a card has
-# something to do. (To halve the batch tells less: weights are read and updated whatever the batch.) We have measured no
-# card; lines from yours (`course record`) would settle it.
+# And your network? Time a step; then give every layer 2 inputs and 2 units, and time it again, as the cell that you
+# changed did. The second time is overhead. The difference is the work that overhead does not hide, in whichever layers
+# it is, and a card can speed up only that: in our runs the model's card gained less than first time over second.
+#
+# Are the two about equal? Then do not expect much of a card: by our model CPU and card are about even. Are they far
+# apart? Then the roofline says, layer by layer, what the difference waits for. (To halve the batch tells less: weights
+# are read and updated whatever the batch.) Lines from your card (`course record`) would settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
@@ -695,10 +712,10 @@ pd.DataFrame(
 ).replace("nan", "")
 
 # %% [markdown] slide="skip"
-# At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
-# The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show
-# its limits. The K40's kernels reached less of their peak than the model assumes. From version 5 on cuDNN has Winograd kernels for
-# 3 × 3 convolutions, which need fewer multiplications than our formula counts. That may be why the newer rows are faster.
+# At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the
+# Xeons. The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The
+# others show its limits. From version 5 on cuDNN has Winograd kernels for 3 × 3 convolutions, which need fewer
+# multiplications than our formula counts. That may be why the newer rows are faster.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
@@ -713,8 +730,8 @@ forms = {"spread": format_share, "GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"
 small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
-# For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do so
-# once for the whole product, and their libraries are written for a core's lanes and caches.  On a small product all threads can be slower than one.
+# For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do
+# so once for the whole product. On a small product all threads can be slower than one.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()

@@ -16,8 +16,12 @@ def claims(monkeypatch):
     def made(*verdicts):
         for number, verdict in enumerate(verdicts, 901):
             finding = Finding(verdict, f"evidence of {number}", "why")
-            claim = Claim(number, f"sentence <{number}>", "somebody", lambda finding=finding: finding)
-            monkeypatch.setitem(CLAIMS, number, claim)
+
+            def judged(finding=finding):
+                return finding
+
+            judged.__module__ = CLAIMS[20].judge.__module__
+            monkeypatch.setitem(CLAIMS, number, Claim(number, f"sentence <{number}>", "somebody", judged))
         return list(range(901, 901 + len(verdicts)))
 
     return made
@@ -25,7 +29,7 @@ def claims(monkeypatch):
 
 def test_nothing_of_the_verdicts_shows_before_the_last_vote(claims):
     votes = ballot(claims(RIGHT, WRONG, PARTLY))
-    counted = count(votes)
+    counted = count(votes, judge(votes.numbers))
     for number, to_go in zip((901, 902), (2, 1), strict=True):
         votes.buttons[number].value = HOLDS
         assert counted.words == f"Vote above first: {to_go} to go."
@@ -44,7 +48,7 @@ def test_nothing_of_the_verdicts_shows_before_the_last_vote(claims):
 def test_one_vote_agrees_with_each_verdict(claims, verdict, vote):
     assert MEANS[verdict] == vote
     votes = ballot(claims(verdict))
-    counted = count(votes)
+    counted = count(votes, judge(votes.numbers))
     agreed = 0
     for one in (HOLDS, IN_PART, ONCE, NO):
         votes.buttons[901].value = one
@@ -57,7 +61,9 @@ def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_th
     still = votes._repr_mimebundle_()["text/html"]
     assert "sentence &lt;901&gt;" in still
     assert "wrong" not in still
-    folded = count(votes)._repr_mimebundle_()["text/html"]
+    assert "(somebody)" in still  # no lesson judges it
+    assert "; judged in lesson 03)" in ballot([22])._repr_mimebundle_()["text/html"]
+    folded = count(votes, judge(votes.numbers))._repr_mimebundle_()["text/html"]
     assert folded.index("<details") < folded.index("<b>wrong</b>") < folded.index("</details>")
 
 
@@ -74,7 +80,7 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert repr(one) == "“sentence <901>” (somebody): wrong"
     votes = ballot([20, 21])
     votes.buttons[20].value = IN_PART
-    assert repr(told(20, judge([20]), votes)).endswith(": right")
+    assert repr(told(20, judge([20]), votes)).endswith(": partly right")
     assert f"You voted: <b>{IN_PART}</b>" in told(20, judge([20]), votes)._repr_html_()
     assert "You voted" not in told(21, judge([21]), votes)._repr_html_()
 
@@ -82,7 +88,8 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
 def test_what_cannot_be_voted_on_is_one_line(claims):
     with pytest.raises(CourseError, match=r"^no claim number 999; "):
         ballot([999])
+    votes = ballot(claims(OPEN))
     with pytest.raises(CourseError, match=r"^claim 901 is open: vote on claims that a number decides$"):
-        count(ballot(claims(OPEN)))
+        count(votes, judge([901]))
     with pytest.raises(CourseError, match=r"^count needs what ballot\(\.\.\.\) returned, got int$"):
-        count(3)
+        count(3, judge([20]))

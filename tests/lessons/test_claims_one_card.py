@@ -9,9 +9,9 @@ from classroom.claims import PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
 from lessons.one_card import claims as one_card
 
-# Published figures beside what is traced: LitGPT's 16.24 > 13.50, two for keys and values,
-# 2 bytes of 6.74 billion weights, and 18.9 GiB between 17.1 without logits and 22.0 with them.
-EXPECTED = {89: PARTLY, 90: WRONG, 91: RIGHT, 92: RIGHT}
+# Published figures beside what is traced: LitGPT's 16.24 > 13.50, two for keys and values, 2 bytes of 6.74 billion
+# weights (13.48 of 13.52 GB) but 4.17 of 4.57 GB in 4 bits, and one way that needs 22.0 of 24 GiB.
+EXPECTED = {89: PARTLY, 90: WRONG, 91: PARTLY, 92: RIGHT}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -23,7 +23,7 @@ def test_verdict(number):
 def test_the_evidence_holds_the_numbers():
     assert "GPT-2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5" in finding(90).evidence
     assert "13.48 GB and 4.17" in finding(91).evidence
-    assert "21.97 GiB, and without the logits 17.11 GiB (one text: 18.47 GiB)" in finding(92).evidence
+    assert "21.97 GiB; 1 of 5 ways fit" in finding(92).evidence
 
 
 def test_another_trace_another_verdict(monkeypatch):
@@ -34,17 +34,16 @@ def test_another_trace_another_verdict(monkeypatch):
 def test_another_card_cache_or_model_another_verdict(monkeypatch):
     monkeypatch.setattr(one_card, "CARD_BYTES", 16 * 2**30)
     assert finding(92).verdict == WRONG
-    monkeypatch.setattr(one_card, "CARD_BYTES", 24 * 2**30)
-    for published in (17.0, 22.0):
-        monkeypatch.setattr(one_card, "IN_24_GB", published)
-        assert finding(92).verdict == PARTLY
-    monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": 3.37})
-    assert finding(91).verdict == PARTLY
+    for four_bit, verdict in ((4.2, RIGHT), (3.37, PARTLY)):
+        monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": four_bit})
+        assert finding(91).verdict == verdict
     halved = {
         name: replace(one_card.SHAPES[name], kv_heads=one_card.SHAPES[name].heads // 2)
         for name in ("SmolLM2-1.7B", "Llama-3-8B")
     }
     halved["Llama-3-8B"] = replace(halved["Llama-3-8B"], kv_heads=16)
+    monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": one_card.SHAPES["GPT-2"]})
+    assert finding(90).verdict == PARTLY
     monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": halved["SmolLM2-1.7B"]})
     assert finding(90).verdict == RIGHT
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from classroom import ROOT
 from course_utils.machine.hardware import device, devices, links
+from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.techniques import capacity
 from course_utils.techniques.capacity import (
@@ -28,6 +29,7 @@ from course_utils.techniques.capacity import (
     largest_batch,
     on_cards,
 )
+from course_utils.techniques.offload import simulate
 from course_utils.trace import training_step
 from course_utils.units import GIB, format_bytes, format_seconds
 from lessons.batch_size.accumulation import Cut, accumulation, micro_batches
@@ -41,6 +43,7 @@ from lessons.many_gpus.explorer import cards_explorer
 from lessons.offload.explorer import MOVES, offload_explorer
 from lessons.one_card.explorer import one_card_explorer
 from lessons.pooling.explorer import pool_explorer
+from lessons.recompute.explorer import LEAST_TIME, LOWEST, NOTHING, RULES, recompute_explorer
 from lessons.shared import changes, language_steps
 from lessons.shared.change_explorer import times
 from lessons.shared.changes import EVERY_POOL
@@ -334,6 +337,44 @@ def test_what_is_chosen_is_not_advised():
     explorer = one_card_explorer("Llama-3-8B", "LoRA, base in 4 bits", device="GTX 1080")
     assert explorer.view().advised
     assert "train" not in explorer.view().advised
+
+
+# -- 10 --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_lesson_says_of_its_tasks():
+    explorer = recompute_explorer("GoogLeNet", rule=NOTHING)
+    source = (ROOT / "lessons" / "recompute" / "lesson.py").read_text(encoding="utf-8")
+    pages = [" ".join(page.partition("</details>")[0].replace("\n#", "").split()) for page in source.split("<details>")]
+    both, tasks = pages[-2:]
+    peaks = {}
+    for explorer.rule.value in RULES:
+        if explorer.rule.value != LEAST_TIME:
+            peaks[explorer.rule.value] = explorer.view().number
+    fewest = min((rule for rule in peaks if rule.endswith("even segments")), key=peaks.get)
+    assert f"{format_bytes(peaks[NOTHING])} all kept, {format_bytes(peaks[fewest])} in {fewest}, " in tasks
+    assert f"{format_bytes(peaks[LOWEST])} by *lowest peak*" in tasks
+
+    explorer.network.value, explorer.batch.value, explorer.rule.value = "VGG-16", 256, LEAST_TIME
+    shown, card = explorer.view(), device("P100")
+    explorer.rule.value = LOWEST
+    assert shown.number == explorer.view().number
+    assert f"{format_bytes(int(shown.number))} in {shown.sentences[2].partition(': ')[2].partition(' in ')[0]}" in tasks
+    lowest = explorer.chain.step(explorer.chain.least_peak(256, card))
+    assert fit(lowest.at(256), card).state != FITS
+
+    explorer.network.value, explorer.batch.value = "52 M dense net", 64
+    roles, peak = explorer.chain.step().at(64).by_role(), explorer.chain.step().at(64).peak_bytes
+    assert sum(roles[role] for role in ("parameters", "weight gradients", "optimizer state")) > 0.95 * peak
+    assert explorer.view().number > 0.95 * peak
+
+    explorer.network.value = "ResNet-50"
+    chain = explorer.chain
+    moved = simulate(chain.step(chain.evenly(19)).at(64), "P100", "all")
+    alone = predict_step(chain.step(chain.least_peak(64)).at(64), "P100")
+    assert f"{format_bytes(moved.peak_bytes)} in {1000 * moved.total_seconds:.0f} ms" in both
+    assert f"which takes {1000 * alone.total_seconds:.0f} ms" in both
+    assert moved.peak_bytes < alone.ledger.peak_bytes
 
 
 # -- 12 --------------------------------------------------------------------------------------------------------------

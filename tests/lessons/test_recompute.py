@@ -253,9 +253,9 @@ class TestTraining:
         torch.manual_seed(5)
         return blocks(inplace)
 
-    def differing(self, **options: bool) -> set[str]:
+    def differing(self, segments: Sequence[tuple[int, int]] = ((0, 5), (5, 9)), **options: bool) -> set[str]:
         plain = self.train(self.make())
-        again = self.train(checkpointed(self.make(), [(0, 5), (5, 9)], **options))
+        again = self.train(checkpointed(self.make(), segments, **options))
         assert plain.keys() == again.keys()
         return {name for name in plain if not torch.equal(plain[name], again[name])}
 
@@ -272,6 +272,14 @@ class TestTraining:
 
     def test_without_the_random_state_dropout_drops_other_values(self) -> None:
         assert any(name.endswith(".grad") for name in self.differing(preserve_rng_state=False))
+
+    def test_what_the_lesson_says_of_one_layer_as_a_segment_without_care(self) -> None:
+        convolution, norm, dropout = (
+            self.differing([(part, part + 1)], preserve_rng_state=False, keep_statistics=False) for part in (0, 1, 4)
+        )
+        assert not convolution
+        assert norm == {f"1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+        assert {f"{name}.grad" for name, _ in self.make().named_parameters()} <= dropout
 
     def test_the_layers_are_shared_and_put_back(self) -> None:
         net = self.make()
