@@ -637,7 +637,7 @@ folded(ranking[["with float16"]], "Of the ties with 16 bits too, the least to bu
 # computed again**. If 16 bits count, **2 × 128 + float16**.
 
 # %% [markdown] slide="notes"
-# All these are exact, and we ranked only the plans searched. Offload counts on four things, none measured here: a fast
+# All but the last are exact; we ranked only the plans searched. Offload counts on four things, none measured here: a fast
 # link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that gives back at
 # once what a second stream has moved.
 #
