@@ -78,8 +78,8 @@ def _third() -> Finding:
         f"weights alone, counted: {counted['bfloat16']:.2f} GB and {counted['NF4']:.2f}, "
         f"{counted['NF4'] / counted['bfloat16']:.0%} of it",
         "Not a quarter: a scale for every 64 values makes 4 bits 4.5, and embedding and head stay in 16. "
-        f"In NF4 {left['NF4']:.2f} GB remain beside the weights, in bfloat16 {left['bfloat16']:.2f}. Part is a 16-bit copy "
-        "of the weight in use; the source does not explain the rest.",
+        f"In NF4 {left['NF4']:.2f} GB remain beside the weights, in bfloat16 {left['bfloat16']:.2f}. Part is a 16-bit "
+        "copy of the weight in use; the source does not explain the rest.",
     )
 
 

@@ -295,7 +295,8 @@ role_bars(
 
 # %%
 few = step("Llama-3-8B", Method("lora", beside=("q", "v")), recompute=False)
-print(f"adapters beside q and v: {100 * few.by_role()['feature maps'] / maps['full']:.0f} % stay")
+share = few.by_role()["feature maps"] / maps["full"]
+print(f"adapters beside q and v alone: {100 * share:.0f} % of the maps stay")
 
 # %% [markdown] slide="slide"
 # ## LoRA, measured
@@ -378,7 +379,8 @@ pd.DataFrame(
 paged = 2 * n * (1 + 4 / 256)  # two moments of 8 bits, and their scales
 print(f"8-bit moments in pages: {format_bytes(paged)} each way,", end=" ")
 print(f"{2 * paged / link.bytes_per_s:.1f} s in all, and no update by the host")
-print(f"4,096 tokens: we expect {4096 * a_token:.1f} s of computing, published {4096 / 1650:.1f} s")
+print(f"4,096 tokens: we expect {4096 * a_token:.1f} s of computing,", end=" ")
+print(f"published {4096 / 1650:.1f} s")
 
 # %% [markdown] slide="notes"
 # The table is computed from published rates, of which we expect three quarters for memory and link, and 67 % for
@@ -919,8 +921,8 @@ for tokens in (2048, 4096):
     print(f"{tokens:,} tokens a pass: the card computes for {tokens * a_token:.2f} s")
 for name, rate in hosts.items():
     print(f"link and host with {name}, a pass:", end=" ")
-    print(", ".join(f"{a_pass(many, rate):.2f} s ({many})" for many in (1, 2, 3, 6, 8)), end="; ")
-    print(f"to add one gradient up {8 * n / rate:.2f} s")
+    print(", ".join(f"{a_pass(many, rate):.2f} s ({many})" for many in (1, 2, 3, 6, 8)))
+    print(f"    to add one gradient up {8 * n / rate:.2f} s")
 
 # %% [markdown] slide="skip"
 # (In brackets the number of passes.) Each gradient still leaves the card as soon as it is there, and the host adds it
@@ -961,7 +963,8 @@ for what, context, users in (("164 users without caches", 0, 164),
     print(f"{what}: {serving.decode(shape, context, users).intensity:.0f} FLOP a byte")
 prompt = serving.prefill(shape, 2048).seconds(card)
 print(f"a prompt of 2,048: {format_seconds(prompt)}, {prompt * each(8192, 8):.0f} steps")
-print(f"of 8,192 tokens in 92 % of the card: {fits(8192, memory=0.92 * card.memory_bytes)} users")
+fewer = fits(8192, memory=0.92 * card.memory_bytes)
+print(f"of 8,192 tokens in 92 % of the card: {fewer} users")
 
 # %% [markdown] slide="skip"
 # **Speculative decoding** (Leviathan and others, 2023). One user, too, can have several tokens a reading: a small model
