@@ -20,7 +20,7 @@
 # 3. put a price on training all weights on one card, in time and in precision;
 # 4. count a key–value cache, bound the tokens a second that a card writes, and choose what to shrink for more users.
 #
-# About 120 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
+# About 125 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
 # *serving*. It builds on lessons 13 (transformers), 10 (recomputation) and 08 (16-bit numbers); serving, on the roofline
 # of 01 too. No GPU is needed.
 
@@ -143,7 +143,7 @@ reveal(
     ],
 )
 
-# %%
+# %% folded=true
 fitting = [name for name, ledger in steps.items() if fit(ledger, card).state == "fits"]
 role_bars(
     {name: roles(ledger) for name, ledger in steps.items()},
@@ -173,15 +173,14 @@ made = tape.role >= ROLES.index("feature maps")  # not the weights, two of which
 wide = lora.size[alive & made & (lora.size >= 2 * 2048 * 128_256)]
 sums = {
     "weights": 2 * n,
-    "adapters": trainable_bytes(shape),
-    "their two moments": 2 * trainable_bytes(shape),
+    "adapters, 2 moments, 80 MiB each": 3 * trainable_bytes(shape),
     f"{len(wide)} tensors, {wide.sum() / (2048 * 128_256):g} bytes a logit": wide.sum(),
     "inputs of 32 layers": 32 * 2048 * 4096 * 2,
 }
 sums["other small tensors"] = lora.peak_bytes - sum(sums.values())
 for what, size in sums.items():
-    print(f"{what:>28}: {format_bytes(size):>10}")
-print(f"{'peak':>28}: {format_bytes(lora.peak_bytes):>10},", end=" ")
+    print(f"{what:>32}: {format_bytes(size):>10}")
+print(f"{'peak':>32}: {format_bytes(lora.peak_bytes):>10},", end=" ")
 print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
@@ -361,7 +360,7 @@ print(f"published {4096 / 1650:.1f} s")
 # And there is a price in precision. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
 # value is lost. 300 equal steps of AdamW, with weights and moments in bfloat16 or float32:
 
-# %%
+# %% folded=true
 torch.manual_seed(0)
 start, bf16, fp32 = 0.02 * torch.randn(100_000), torch.bfloat16, torch.float32
 for weights, moments in ((bf16, bf16), (fp32, bf16), (fp32, fp32)):
@@ -516,7 +515,7 @@ reveal(
 # The prompt goes through the model at once, *prefill*: each weight that is read serves all its tokens. Then *decode*:
 # each weight is read anew for one token a sequence. On the roofline of lesson 01:
 
-# %%
+# %% folded=true
 points = [Reached("1 sequence, measured", one.flops, one.traffic, 1 / MEASURED["16 bits"])]
 modelled = {"8 sequences": serving.decode(shape, 512, 8),
             "64 sequences": serving.decode(shape, 512, 64),
@@ -653,12 +652,6 @@ for what, weights, bits, value_bytes in (
 # %% [markdown] slide="notes"
 # Both are paid for in rounding. We suppose a kernel that unpacks 4-bit weights while it multiplies; where a 16-bit copy
 # of each is written first, as by bitsandbytes for a batch, 4 bits buy room and no speed.
-
-# %% [markdown] slide="subslide"
-# A published sentence about serving:
-
-# %%
-judge([90])
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -847,10 +840,10 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
 # MiB; with it the logits are still there at the peak, and the extra is 449 (measured: 429). Kept copies change nothing here: with
 # recomputation only one layer's exist at a time. (bitsandbytes keeps none.)
 #
-# Two more published sentences about 4 bits:
+# Three more published sentences, two of them about 4 bits:
 
 # %% slide="skip"
-judge([89, 91])
+judge([89, 90, 91])
 
 # %% [markdown] slide="skip"
 # In Llama-3-8B the weights outweigh the logits: 4 bits save, but about 3 GiB less with the rest in float32. So before you
