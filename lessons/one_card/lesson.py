@@ -669,7 +669,7 @@ for what, weights, bits, value_bytes in (
 
 # %% [markdown] slide="notes"
 # All 8 billion weights train on 24 GiB, with up to 4,779 tokens. Eight users fit, with 8,192 tokens each, in 16 bits.
-# Reading bounds decode, so whatever is shrunk makes room for users rather than each of them faster.
+# Reading bounds decode: on a full card, what is shrunk makes room for more users, each as fast as before.
 
 # %% [markdown] slide="skip"
 # ## Further
