@@ -146,8 +146,7 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
 
 # %% [markdown] slide="skip"
 # (The gradient is there from the backward pass until `zero_grad`. `torch.optim.Adam(..., fused=True)` does the update in
-# one kernel that needs no root. It is not the default. Lesson 14 counts with it. Plain SGD has the 8 bytes of the rule
-# of 2014 by chance: weight and gradient.)
+# one kernel that needs no root. Lesson 14 counts with it.)
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
@@ -512,7 +511,7 @@ reveal(
 # gradients and the momentum of the frozen weights.
 #
 # Near the top, training more is cheap: at this batch all three dense layers cost only the momentum of two more than the
-# head alone. Below the three no map is kept.
+# head alone.
 #
 # A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after it, and an output
 # layer, beside VGG-16:
@@ -774,7 +773,7 @@ for row in (*TRAINED, *HALVES):
 #
 # - **Nothing:** a T4 in mixed precision, else a P100; save often.
 # - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
-# - **1,000 dollars:** the same. If you have a computer, buy where your rent is above the table's limit.
+# - **1,000 dollars:** the same. With your own computer, buy if rent is above the table's limit.
 
 # %% [markdown] slide="notes"
 # An RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, for 1.4 times the speed: about a tenth more a sample. An A100's
@@ -782,7 +781,6 @@ for row in (*TRAINED, *HALVES):
 # dearest, 0.43, and run the cells again.
 #
 # With the computer to be bought too, the limit is above the dearest rent. Put in `resale`, what you can sell both for.
-# (A rented card that is only stopped may still be charged for its disk.)
 
 # %% [markdown] slide="slide"
 # ## What people believe

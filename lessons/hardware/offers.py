@@ -161,12 +161,13 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps of 2 convolutions, added to the input."""
-        return self.second(self.first(x)) + self.shortcut(x)
+        return self.second(self.first(x)) + self.shortcut(x)  # type: ignore[no-any-return]
 
 
 def wide_resnet() -> nn.Module:
     """Wide ResNet 28-10 for images of 32 x 32, as it was timed on a T4 and a P100."""
-    layers, width = [nn.Conv2d(3, 16, 3, padding=1)], 16
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
+    width = 16
     for outputs, stride in ((160, 1), (320, 2), (640, 2)):
         for i in range(4):
             layers.append(Block(width, outputs, 1 if i else stride))
