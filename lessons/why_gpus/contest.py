@@ -116,12 +116,13 @@ class Contest:
     def reached(self) -> Device:
         """The CPU with the arithmetic rate that the measured steps reach, and all its data in a cache, read at once.
 
-        From the smallest batch to the largest, so that what does not grow drops out; its own rate where no time grew.
+        The median of the rates from the smallest batch to each other; its own rate where no time grew.
         """
-        first, last = min(self.measured), max(self.measured)
-        grew = self.measured[last] - self.measured[first]
-        few, many = (float(predict_step(self.on_cpu.at(n), self.cpu).flops.sum()) for n in (first, last))
-        share = (many - few) / grew / self.cpu.reached_flops_per_s() if grew > 0 else 1.0
+        first, *others = sorted(self.measured)
+        flops = {n: float(predict_step(self.on_cpu.at(n), self.cpu).flops.sum()) for n in self.measured}
+        grew = {n: self.measured[n] - self.measured[first] for n in others}
+        rates = [(flops[n] - flops[first]) / grew[n] for n in others if grew[n] > 0]
+        share = float(np.median(rates)) / self.cpu.reached_flops_per_s() if rates else 1.0
         return replace(self.cpu, bandwidth_gb_s=math.inf, float32_tflops=self.cpu.float32_tflops * share)
 
 

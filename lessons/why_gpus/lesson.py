@@ -358,14 +358,15 @@ plane(
 
 # %% [markdown] slide="subslide"
 # **So a crossover is a range.** The thin lines show what the price of a launch does. To copy each batch takes two more
-# calls of 10 µs, for samples and labels. Nor do three rounds of timing agree:
+# calls of 10 µs, for samples and labels. Timing counts too: the last line takes the
+# slowest of three rounds, not the fastest:
 
 # %% tags=["nbval-ignore-output"] folded=true
 print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 early = replace(digits, measured=digits.slowest).crossover()
 late = replace(digits, idle_seconds=digits.slowest_idle_seconds).crossover()
-print(f"slowest of three rounds: {rough(early)} by the steps, {rough(late)} by overhead")
+print(f"with the slowest steps: {rough(early)}; the slowest overhead: {rough(late)}")
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
@@ -594,8 +595,8 @@ plane(
     Axis("GFLOP/s", log=True),
     curves,
     dots + rings,
-    f"By itself, the layer reaches in the model {100 * reached[32]:.1f} % of the card's roof "
-    f"at batch 32, {100 * reached[32_768]:.0f} % at 32,768; the rest is launch",
+    f"By itself, by the model: {100 * reached[32]:.1f} % of the card's roof at batch 32, "
+    f"{100 * reached[32_768]:.0f} % at 32,768, the rest launch",
 )
 
 # %% tags=["nbval-ignore-output"] folded=true
