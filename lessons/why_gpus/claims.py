@@ -214,7 +214,7 @@ def _matrix_crossover(link: str | None, launch_seconds: float | None = None) -> 
         card = replace(card, launch_seconds=launch_seconds)
     for n in range(1, 100_000):
         flops, size = 2.0 * n**3, 4.0 * n**2
-        moved = 3 * size / rate if rate else 0.0
+        moved = 3 * (hardware.COPY_SECONDS + size / rate) if rate else 0.0
         cpu, gpu = (one.launch_seconds + roofline_seconds(flops, 3 * size, one) for one in (XEONS, card))
         if gpu + moved < cpu:
             return n
@@ -228,7 +228,7 @@ def _always_for_matrices() -> Finding:
     return Finding(
         PARTLY if there > 2 else RIGHT,
         f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
-        "brought and fetched",
+        "brought and fetched, in three copies",
         f"Smaller products are all launch. In the model, with launches as short as the CPU's, n = {cheap} is enough.",
     )
 
