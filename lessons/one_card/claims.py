@@ -30,8 +30,8 @@ def _qlora_needs_more() -> Finding:
     told = ", ".join(f"{in_gb(peak):.1f} GB ({base})" for base, peak in peaks.items())
     return Finding(
         RIGHT if more == len(peaks) else PARTLY if more else WRONG,
-        f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}. Published: 13.50, of a run not known "
-        f"well enough to trace ({1 - in_gb(wide) / 13.50:.0%} less is traced), and 16.24",
+        f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}. Published: 13.50, of a run not "
+        f"known well enough to trace ({1 - in_gb(wide) / 13.50:.0%} less is traced), and 16.24",
         "4 bits save on weights, of which a small model has few. Copies that autograd keeps, or maps that become "
         "float32 after float32 norms, cost more than that; where there are neither, 4 bits need less. Which of these "
         "the published program paid for, it does not say.",
