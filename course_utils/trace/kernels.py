@@ -43,7 +43,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.trace.fakes import Unwrapped
-from course_utils.trace.operators import READS_IN_ORDER
+from course_utils.trace.operators import READS_IN_ORDER, TOUCHES_FEW
 from course_utils.trace.record import Event
 from course_utils.trace.shortcuts import SHORTCUTS
 
@@ -63,6 +63,27 @@ def flat_tensors(values: Any) -> list[Tensor]:
         elif isinstance(value, (tuple, list)):
             found.extend(v for v in value if isinstance(v, Tensor))
     return found
+
+
+def traffic(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
+    """Bytes that an operator's kernel reads and writes: each operand and each result once.
+
+    Of an operand that it picks from, it reads what it picks. Of one that it scatters into, it writes what is scattered,
+    and reads as much where that is added. One number put into places is charged the whole: it may fill rows.
+    """
+    whole = sum([tensor.nbytes for tensor in (*inputs, *outputs)])
+    kind = next((kind for kind, operators in TOUCHES_FEW.items() if operator in operators), None)
+    if kind is None or (kind.startswith("puts") and inputs[-1].dim() == 0):
+        return whole
+    if kind == "second_unread":
+        return whole - inputs[1].nbytes
+    first, *others = inputs
+    if kind == "picks_results":
+        return whole - first.nbytes + outputs[0].numel() * first.element_size()
+    if kind == "picks_labels":
+        return whole - first.nbytes + others[0].numel() * first.element_size()
+    given = max(tensor.numel() for tensor in others) * first.element_size()
+    return whole - 2 * first.nbytes + (2 if kind == "puts_sums" else 1) * given
 
 
 # -- The differences of CUDA eager mode --------------------------------------------------------------------------

@@ -25,6 +25,7 @@ WRITES_A_NUMBER, PARTIAL_SUMS = _names("writes_a_number"), _names("partial_sums"
 MIXES_DEVICES = _names("mixes_devices")
 MATRIX_PRODUCTS = _names("cuda", "matrix_products")
 READS_IN_ORDER: dict[str, int] = _TABLES["cuda"]["reads_in_order"]
+TOUCHES_FEW = {kind: _names("traffic", kind) for kind in _TABLES["traffic"]}
 MADE_FROM_NOTHING = _names("known", "made")
 FILLED: dict[str, float | None] = {
     name: fill for kind, fill in (("zeros", 0), ("ones", 1), ("given", None)) for name in _TABLES["known"][kind].split()

@@ -246,7 +246,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
             phase=self.phase,
             layer=layer,
             work=None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out)),
-            traffic=sum([tensor.nbytes for tensor in (*inputs, *outputs)]),
+            traffic=kernels.traffic(name, inputs, outputs),
             recomputed=recomputed,
             scratch=kernels.scratch_on_cuda(name, inputs, outputs),
             reads=tuple([i for i in dict.fromkeys(read) if i is not None and i not in written]),

@@ -18,7 +18,18 @@ from course_utils.figures import Picture
 from course_utils.techniques.capacity import FITS, NO, TIGHT
 from course_utils.techniques.offload import WINDOW
 from course_utils.units import CourseError, format_bytes, format_seconds
-from lessons.capstone.plan import OFFLOADS, TOLERANCE, Evaluation, Plan, Problem, combinations, fastest, pareto_front
+from lessons.capstone.plan import (
+    OFFLOADS,
+    TIE,
+    TOLERANCE,
+    Evaluation,
+    Plan,
+    Problem,
+    combinations,
+    fastest,
+    pareto_front,
+    tied,
+)
 from lessons.capstone.plans import plan_plane
 from lessons.shared.recompute.real import parts
 
@@ -63,18 +74,21 @@ def _way(evaluations: Sequence[Evaluation], found: Evaluation) -> str:
         return f"No combination surely fits; the lowest peak is {format_bytes(least.tensor_bytes)}, with {least.plan}."
     if found.state == FITS and found.seconds <= best.seconds:
         return "No combination here that fits is faster."
-    exact = fastest(one for one in fitting if one.equal_to == found.equal_to)
+    alikes = [one for one in fitting if one.equal_to == found.equal_to]
+    exact = fastest(alikes)
     if exact is None or exact.plan == best.plan:
         alike = ""
     elif exact.plan == found.plan:
         alike = f"; of those equal {exact.equal_to}: this one"
     else:
-        alike = f"; of those equal {exact.equal_to}: {_named(exact)}"
-    return f"Fastest of the {len(fitting)} of {len(evaluations)} that fit: {_named(best)}{alike}."
+        alike = f"; of those equal {exact.equal_to}: {_named(exact, alikes)}"
+    return f"Fastest of the {len(fitting)} of {len(evaluations)} that fit: {_named(best, fitting)}{alike}."
 
 
-def _named(one: Evaluation) -> str:
-    return f"{one.plan} ({format_seconds(one.seconds)})"
+def _named(one: Evaluation, among: Sequence[Evaluation]) -> str:
+    others = len(tied(among)) - 1
+    ties = f", tied within {100 * TIE:.0f} % with {others} other{'s' * (others > 1)}" if others else ""
+    return f"{one.plan} ({format_seconds(one.seconds)}){ties}"
 
 
 def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluation) -> Picture:

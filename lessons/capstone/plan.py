@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,11 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, TIGHT, Demand, Fit, known_context, spare_bytes
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, TIGHT, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.trace import training_step
-from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of, require_whole
+from course_utils.units import CourseError, as_written, format_bytes, format_seconds, require_one_of, require_whole
 from lessons.capstone.times import seconds_of
 from lessons.shared.recompute import Chain, Segment, checkpointed, evenly
 
@@ -45,6 +45,7 @@ OTHER_NETWORKS = {
 ANOTHER_NETWORK, ANOTHER_BATCH = "another network", "another batch"
 BATCH_NORM, NO_ARITHMETIC = "batch norm", "precision"
 ROUNDING, TOLERANCE = "to the rounding of float32", "to the tolerance of 16 bits"
+TIE = 0.01  # a share of time: less than that apart, the model of kernels ranks nothing
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -435,9 +436,9 @@ def table(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
 
     rows = []
     for one in evaluations:
-        peak, time = format_bytes(one.tensor_bytes), format_seconds(one.seconds)
+        peak, time = format_bytes(one.tensor_bytes), format_seconds(one.seconds, 2)
         state = f"{TIGHT}: {one.verdict.decided}" if one.state == TIGHT else one.state
-        rows.append((str(one.plan), peak, state, time, f"{100 * one.lost:+.2f} %"))
+        rows.append((str(one.plan), peak, state, time, as_written(f"{100 * one.lost:+.1f} %")))
     return pd.DataFrame(rows, columns=["plan", "peak", "card", "time", "against plain"]).set_index("plan")
 
 
@@ -445,3 +446,19 @@ def fastest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
     """Of those whose tensors fit the one with the least time, of several the least memory; None if there is none."""
     fitting = [one for one in evaluations if one.feasible]
     return min(fitting, key=lambda one: (one.seconds, one.tensor_bytes), default=None)
+
+
+def tied(
+    evaluations: Iterable[Evaluation], seconds: Callable[[Evaluation], float] = lambda one: one.seconds
+) -> list[Evaluation]:
+    """Those that surely fit and take at most TIE longer than the fastest of them; the least to build first."""
+    fitting = [one for one in evaluations if one.state == FITS]
+    least = min(map(seconds, fitting), default=0.0)
+    return sorted((one for one in fitting if seconds(one) <= (1 + TIE) * least), key=_to_build)
+
+
+def _to_build(one: Evaluation) -> tuple[int, bool, int, int]:
+    """What there is to build: techniques, then whether there are copies, then segments, then micro-batches."""
+    plan = one.plan
+    segments = plan.segments if isinstance(plan.segments, int) else len(plan.segments)
+    return len(plan.techniques), plan.offload != "none", segments, plan.parts

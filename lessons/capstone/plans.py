@@ -9,7 +9,7 @@ from course_utils.figures.plane import HEIGHT, Axis, Curve, Spot, plane
 from course_utils.figures.scene import FAINT, INK, Picture
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.techniques.capacity import FITS
-from course_utils.units import GIB, CourseError, format_seconds
+from course_utils.units import GIB, CourseError, as_written
 
 if TYPE_CHECKING:
     from lessons.capstone.plan import Evaluation
@@ -23,8 +23,9 @@ def plan_plane(
     title: str = "",
     chosen_name: str = "",
     height: float = HEIGHT,
+    marks: Mapping[str, float] | None = None,
 ) -> Picture:
-    """Peaks of plans against the time of an update; hollow points do not fit, or are tight.
+    """Peaks of plans against what an update takes more than plain; hollow points do not fit, or are tight.
 
     The line is what the card leaves beside the context.
 
@@ -36,6 +37,7 @@ def plan_plane(
         title: the finding.
         chosen_name: what stands beside `chosen`; its techniques if empty.
         height: pixels of the picture.
+        marks: name -> more time than plain, as a share of it: a dashed vertical line.
 
     Raises:
         CourseError: no plan to draw.
@@ -55,31 +57,36 @@ def plan_plane(
         spots.append(_spot(one, name, colour, small=not name))
     curves = []
     if len(steps) > 1:  # level until the next plan needs less
-        x, y = [steps[0].seconds], [_peak(steps[0])]
+        x, y = [_longer(steps[0])], [_peak(steps[0])]
         for one in steps[1:]:
-            x += [one.seconds, one.seconds]
+            x += [_longer(one), _longer(one)]
             y += [y[-1], _peak(one)]
         curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
-    seconds = [one.seconds for one in evaluations]
-    low = min(seconds) - 0.12 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
+    longer = [_longer(one) for one in evaluations]
+    low = min(longer) - 0.1 * (max(longer) - min(longer))
     return plane(
-        Axis("predicted time of one update", low=max(0.0, low), write=_seconds),
+        Axis("predicted time of one update, % more than plain", low=low, write=_signed),
         Axis("peak of tensors, GiB", low=0),
         curves=curves,
         spots=spots,
         title=title,
         limits={f"{verdict.card} − context": verdict.limit_bytes / GIB},
+        marks={name: 100 * share for name, share in (marks or {}).items()},
         height=height,
     )
 
 
 def _spot(one: Evaluation, name: str, colour: str, bold: bool = False, small: bool = False) -> Spot:
-    return Spot(name, one.seconds, _peak(one), colour, one.state != FITS, bold, small)
+    return Spot(name, _longer(one), _peak(one), colour, one.state != FITS, bold, small)
 
 
 def _peak(one: Evaluation) -> float:
     return one.tensor_bytes / GIB
 
 
-def _seconds(value: float) -> str:
-    return format_seconds(value) if value else "0"
+def _longer(one: Evaluation) -> float:
+    return 100 * one.lost
+
+
+def _signed(value: float) -> str:
+    return as_written(f"{value:.3g}")

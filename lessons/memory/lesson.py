@@ -503,7 +503,44 @@ pd.Series(
 # The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
 # reports (lesson 02's *large* and *small* one). To see the gaps, `fit` replays PyTorch's allocator twice, beside each of
 # them. What convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
-#
+
+# %% slide="skip" folded=true
+said = ladder()
+columns = ["batches that …", "of them", "said: fits", "tight", "no"]
+rows = [
+    [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
+    for kind in ("ran", "failed")
+]
+of = {it: said[f"ran {it}"] + said[f"failed {it}"] for it in ("fits", "tight", "no")}
+table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
+assumed = (
+    "The least context is slightly below all that were reported. The most is the largest "
+    "reported for the card's architecture, and at least 512 MiB, which is also what a card "
+    "known only by its size gets. The workspace of fast convolutions is a guess, from one "
+    "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "
+    "steps; on a single step it can be off by more."
+)
+source = (
+    "In 2022 the author of timm, a library of image models, searched the largest batch of "
+    "several hundred networks on one RTX 3090: 512, then 384, 256, 192 …, until one ran. "
+    "Here is a random sample of the networks: the batch that ran, and the one before it."
+)
+care = (
+    "Read it with care. The batch that failed is a third to a half larger than the one "
+    "that ran: a verdict that is off by less is still counted as right. And it is not an "
+    "independent test. Its rows had been seen when we decided to leave the 2 % to spare; "
+    "without them 7 failed batches are called <i>fits</i> (docs/measured.md)."
+)
+met = (
+    f"In a published search on one RTX 3090, {said['failed fits']} of the {of['fits']} "
+    f"batches called <i>fits</i> failed, and {said['ran no']} of the {of['no']} called "
+    f"<i>no</i> ran. {of['tight']} were called <i>tight</i>."
+)
+summary = "<summary>What it assumes, and how to read these counts</summary>"
+more = f"<details>{summary}<p>{assumed}</p><p>{source}</p>{table}<p>{care}</p></details>"
+HTML(f"<p>{met}</p>{more}")
+
+# %% [markdown] slide="notes"
 # VGG-16 again, on a card of 11 GiB. One image more takes 70 MiB of tensors:
 
 # %%
@@ -564,40 +601,6 @@ verdicts(
 # largest batch that fits* has two answers: the batch up to which *every* batch fits, and the largest that does. The course
 # reports the first. Treat the edge as a zone: a tight batch may well run.
 
-# %% slide="skip" folded=true
-said = ladder()
-columns = ["batches that …", "of them", "said: fits", "tight", "no"]
-rows = [
-    [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
-    for kind in ("ran", "failed")
-]
-wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
-open_ended = said["ran tight"] + said["failed tight"]
-table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
-assumed = (
-    "The least context is slightly below all that were reported. The most is the largest "
-    "reported for the card's architecture, and at least 512 MiB, which is also what a card "
-    "known only by its size gets. The workspace of fast convolutions is a guess, from one "
-    "rounded number of 2016. The 2 % are the mean error of the replay on 20 published "
-    "steps; on a single step it can be off by more."
-)
-source = (
-    "In 2022 the author of timm, a library of image models, searched the largest batch of "
-    "several hundred networks on one RTX 3090: 512, then 384, 256, 192 …, until one ran. "
-    f"Here is a random sample of the networks. Of {tried} verdicts {open_ended} are "
-    "<i>tight</i>, which says neither."
-)
-care = (
-    "Read it with care. The batch that failed is a third to a half larger than the one "
-    "that ran: a verdict that is off by less is still counted as right. And it is not an "
-    "independent test. Its rows had been seen when we decided to leave the 2 % to spare; "
-    "without them 7 failed batches are called <i>fits</i> (docs/measured.md)."
-)
-share = f"{wrong} of {tried - open_ended} times, on one person's card"
-title = "What does the verdict assume, and how often is it wrong?"
-summary = f"<summary><b>{title}</b> {share}</summary>"
-HTML(f"<details>{summary}<p>{assumed}</p><p>{source}</p>{table}<p>{care}</p></details>")
-
 # %% [markdown] slide="subslide"
 # One question for any step: **does it fit, and if not, which role is to blame?**
 
@@ -656,7 +659,9 @@ side, classes = 64, 10  # change these, or the model
 mine = training_step(
     Mine(classes), input_shape=(3, side, side), classes=classes, optimizer="adam"
 )
-skyline(mine.at(256))
+at = mine.at(256)
+maps = at.by_role()[["feature maps", "gradient maps"]].sum() / at.peak_bytes
+skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak")
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -666,16 +671,28 @@ skyline(mine.at(256))
 # </details>
 
 # %% [markdown] slide="slide"
-# ## Further: in place
+# ## Recap
 #
-# An *in-place* ReLU writes over its input instead of making a new map.
+# 1. Which bytes filled the card? Mostly feature maps that the backward pass still needs, not parameters.
+# 2. At which moment? In the backward pass; with Adam and a small batch, in the update.
+# 3. Allocated, reserved and `nvidia-smi`'s figure are three counters. None says whether a batch fits.
 
-# %% [markdown] slide="notes"
-# Many pages say that it saves memory. In training it does not save any of VGG-16's peak: the convolution before the ReLU
-# does not need its own output for the backward pass, so that map dies anyway as soon as the ReLU has run:
+# %% [markdown] slide="skip"
+# ## Further
+#
+# Five claims that people have published, in our words. A verdict is computed when the cell runs; the
+# others on memory are in Appendix A.
+
+# %% slide="skip"
+judge([22, 24, 27, 67, 74])
+
+# %% [markdown] slide="skip"
+# **In place.** An *in-place* ReLU writes over its input instead of making a new map. Many pages say that it saves memory. In
+# training it does not save any of VGG-16's peak. The convolution before the ReLU does not need its own output for the
+# backward pass, and that map dies anyway as soon as the ReLU has run:
 
 
-# %%
+# %% slide="skip"
 def peaks_in_place(build, optimizer="momentum"):
     """The step's moments at batch 128, with a map of its own for each ReLU and in place."""
     with torch.device("meta"):
@@ -689,11 +706,11 @@ def peaks_in_place(build, optimizer="momentum"):
 for name, at in zip(("own map", "in place"), peaks_in_place(networks.vgg16), strict=True):
     print(f"VGG-16, training, {name:<9} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
 
-# %% [markdown] slide="notes"
+# %% [markdown] slide="skip"
 # In inference no map has to stay. While a ReLU runs, two large maps are alive, its input and its output; in place there
 # is one.
 
-# %%
+# %% slide="skip"
 guess_inplace = predict(
     "VGG-16, 128 images, inference. The first ReLU's map takes 1,568 MiB. By how many MiB "
     "does the peak fall if all ReLUs work in place?",
@@ -701,7 +718,7 @@ guess_inplace = predict(
 )
 guess_inplace
 
-# %% folded=true
+# %% slide="skip" folded=true
 both = {
     build: list(peaks_in_place(build, None)) for build in (networks.vgg16, networks.googlenet)
 }
@@ -716,13 +733,13 @@ reveal(
     ],
 )
 
-# %% folded=true
+# %% slide="skip" folded=true
 for build, steps_of in both.items():
     for name, at in zip(("own map", "in place"), steps_of, strict=True):
         peak = f"{format_bytes(at.peak_bytes):>10}, at {at.peak_layer}"
         print(f"{build.__name__:<10} {name:<9} {peak}")
 
-# %% [markdown] slide="notes"
+# %% [markdown] slide="skip"
 # In VGG-16 the next layer is a convolution with input and output both that large: two of them still meet. In GoogLeNet a
 # pool comes next, whose output and *indices*, which it makes even without training, take 294 MiB in place of a second
 # map of 392: 98 less. (Lesson 06 asks who needs fewer bytes for indices.)
@@ -736,20 +753,6 @@ print(fill(recordings.sentence(gpu), 88))
 rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
 
-# %% [markdown] slide="slide"
-# ## Recap, and what people believe
-#
-# 1. Feature maps, not parameters, fill the card in most steps of this lesson.
-# 2. The peak is the worst moment of the step, and which moment that is changes with the batch.
-# 3. Allocated, reserved and `nvidia-smi`'s figure are three numbers, and none of them says whether a batch fits.
-
-# %% [markdown] slide="notes"
-# Five claims that people have published, in our words. A verdict is computed when the cell runs; the
-# others on memory are in Appendix A.
-
-# %% slide="subslide"
-judge([22, 24, 27, 67, 74])
-
-# %% [markdown] slide="notes"
+# %% [markdown] slide="skip"
 # Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
 # then `course check 03` gives your marks.

@@ -30,10 +30,12 @@ def _qlora_needs_more() -> Finding:
     told = ", ".join(f"{in_gb(peak):.1f} GB ({base})" for base, peak in peaks.items())
     return Finding(
         RIGHT if more == len(peaks) else PARTLY if more else WRONG,
-        f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}. Published: 13.50 and 16.24",
+        f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}. Published: 13.50, of a run not known "
+        f"well enough to trace ({1 - in_gb(wide) / 13.50:.0%} less is traced), and 16.24",
         "4 bits save on weights, of which a small model has few. Copies that autograd keeps, or maps that become "
         "float32 after float32 norms, cost more than that; where there are neither, 4 bits need less. Which of these "
         "the published program paid for, it does not say.",
+        rule="right if every way of 4 bits needs more than 16, partly right if one does",
     )
 
 
@@ -69,13 +71,14 @@ def _third() -> Finding:
         "NF4": (inside * (0.5 + 4 / BLOCK_4_BIT) + 2 * LLAMA2["outside"]) / GB,
     }
     off = [abs(counted[name] / PUBLISHED[name] - 1) for name in counted]
+    left = {name: PUBLISHED[name] - counted[name] for name in counted}
     return Finding(
         by_cases(share <= CLOSE for share in off),
         f"weights alone, counted: {counted['bfloat16']:.2f} GB and {counted['NF4']:.2f}, "
         f"{counted['NF4'] / counted['bfloat16']:.0%} of it",
         "Not a quarter: a scale for every 64 values makes 4 bits 4.5, and embedding and head stay in 16. "
-        "In bfloat16 the rest is small, cache and maps. In NF4 it is ten times as much: a 16-bit copy of the weight at "
-        "work is part of it, and of what the other part is the source says nothing.",
+        f"In NF4 {left['NF4']:.2f} GB remain beside the weights, in bfloat16 {left['bfloat16']:.2f}. Part is a 16-bit "
+        "copy of the weight in use; the source does not explain the rest.",
     )
 
 

@@ -131,8 +131,8 @@ guess_long
 #        h      3h         h           h                h      4h     4h      h
 # ```
 #
-# Which maps does each line leave for the backward pass? Follow lesson 03: a product needs its inputs, softmax its output,
-# dropout its mask, one byte a value. All else has two bytes a value, so 2 sbh is one hidden state.
+# Which maps does each line leave for the backward pass? Follow lesson 03: a product, a norm and a GELU need their inputs,
+# softmax its output, dropout its mask, one byte a value. All else has two bytes a value, so 2 sbh is one hidden state.
 
 # %% folded=true
 s, b = 1024, 8
@@ -162,7 +162,7 @@ reveal(
         "trace": (kept_bytes(long) - 6 * logits) / (kept_bytes(step) - 6 * logits),
     },
     thoughts=[
-        (1, "As many tokens. All maps but the scores depend on that alone; not the scores."),
+        (1, "As many tokens. The other maps depend on that alone, the scores do not."),
         (2, "There are more scores: each token compares itself with eight times as many."),
         (8, "Scores are eight times as many. They are not all that a layer keeps."),
         (64, "The square of eight is for one text. There are eight times fewer texts."),
@@ -191,7 +191,7 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
-# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh and its scores (see *Further*).
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh without its scores (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
@@ -200,7 +200,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # and writes no scores to memory. Its backward pass computes the tiles again.
 
 # %% [markdown] slide="notes"
-# Where no fused kernel takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
+# From tile to tile a running maximum and a running sum are enough for softmax. Where no fused kernel takes the device,
+# dtype, head width or mask, the fallback `math` writes the scores after all.
 #
 # What twelve layers keep, traced (the logits, which no layer owns, come next):
 
@@ -308,8 +309,8 @@ reveal(
 )
 
 # %% [markdown] slide="slide"
-# The ramp up is the forward pass through twelve equal layers, the ramp down their backward pass. Between them is a tower that
-# belongs to no layer.
+# The ramp up is the forward pass through twelve equal layers, the ramp down their backward pass. Between them is a tower
+# that belongs to no layer.
 
 # %%
 found = culprits(step, gpt2, 1024, 0)
@@ -352,14 +353,13 @@ tower.map("{:.2f}".format)
 # %% [markdown] slide="slide"
 # ## Six bytes
 #
-# Must it be fourteen? Count six, and our formula comes within 4 % of the peaks that NVIDIA publishes for its own training
-# code, Megatron-LM. Count fourteen, and it is 40 % too high or more.
+# Must it be fourteen? Add six bytes a logit to our formula for the layers, and it comes within 4 % of the peaks that NVIDIA
+# publishes for its own training code, Megatron-LM. Add fourteen, and it is 40 to 126 % too high.
 
 # %% [markdown] slide="notes"
 # (The table is under *Further*.) How does Megatron-LM manage with six? Its loss makes one float32 copy of the logits, then
 # subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward
-# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. If the loop kept `out`, the 16-bit
-# logits would stay too: eight bytes.
+# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two.
 #
 # The folded cells write such a loss in a few lines, and test it.
 
@@ -433,7 +433,7 @@ side_by_side(peaks, "GiB", title=title)
 # %% [markdown] slide="notes"
 # - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits are freed when the
 #   call returns, before the backward pass. One line, two bytes a logit.
-# - *In place*: six bytes, since here too no name holds the logits. The price: some time, and a backward pass that can
+# - *In place*: six bytes; here too no name holds the logits. The price: some time, and a backward pass that can
 #   run only once, even with `retain_graph=True`.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
 #   tokens, in a checkpoint, then for the next, and compute each piece's logits *and loss* again in the backward
@@ -612,9 +612,8 @@ for what, name in (("in place", "fused, full, in place"), ("in 16 pieces", last)
     more = split(times[name]).sub(split(before), fill_value=0)
     print(f"the loss {what}: {ms[name] - ms['fused, full']:.1f} ms more,", end=" ")
     print(", ".join(f"{part} {size:.1f}" for part, size in more.sum().items()))
-operations = times[last].flops.sum() - before.flops.sum()
-print(f"in pieces {operations / 1e12:.2f} · 10¹² operations more, and this traffic:", end=" ")
-print(", ".join(f"{name} {size:.1f} ms" for name, size in more["traffic"].nlargest(4).items()))
+    most = more["traffic"].nlargest(5 if what == "in place" else 3)
+    print("    most traffic:", ", ".join(f"{one} {size:.1f} ms" for one, size in most.items()))
 
 # %% [markdown] slide="notes"
 # Both pay most for traffic. In place, one elementwise operator after another goes over the whole copy. In pieces, all that
@@ -627,10 +626,6 @@ print(", ".join(f"{name} {size:.1f} ms" for name, size in more["traffic"].nlarge
 #
 # A small GPT of two layers begins to learn the Python file that defines it, a byte a token. It does so twice: written out,
 # and fused with layers and loss computed again.
-
-# %% [markdown] slide="notes"
-# There is no dropout here: eager and fused would draw different masks. Without it the two compute the same, but for
-# rounding.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -666,6 +661,9 @@ gap = max(abs(x - y) for x, y in zip(plain, again, strict=True))
 print(f"the loss falls from {plain[0]:.2f} to {plain[-1]:.2f};", end=" ")
 print(f"the two programs differ by at most {gap:.4f}")
 
+# %% [markdown] slide="notes"
+# It does, but for rounding. (Without dropout: eager and fused would draw different masks.) And the memory, measured:
+
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 ids = text[:64].repeat(16, 1)
 for name, way in {
@@ -684,7 +682,7 @@ for name, way in {
 
 # %% [markdown] slide="notes"
 # Before each move say which of scores, logits and other maps it touches. The explorer trains without dropout, as
-# Llama and its relatives do: a score then keeps two bytes and not five, and GPT-2 needs less than on the page above.
+# Llama and its relatives do: a score then keeps two bytes and not five, and GPT-2 needs less than above.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()
@@ -706,10 +704,18 @@ transformer_explorer()
 # </details>
 
 # %% [markdown] slide="slide"
-# What is said of it, judged by numbers that this cell computes:
+# What people say of a transformer's memory, judged by numbers that this cell computes:
 
 # %%
 judge([84, 85, 86, 87, 88])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, length adds no memory to a
+#    token, only time.
+# 2. Then the logits fill it: let `out` go, work in place or in pieces.
+# 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -840,17 +846,6 @@ print(f"the worst is off by {100 * worst:.3f} %.")
 # `mem-allocated-bytes`; its loss: `megatron/core/tensor_parallel/cross_entropy.py`. `python -m benchmarks gpu_peaks` makes the traced
 # column of the T4 anew; it needs the extra `zoo`.</small>
 
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, length adds no memory to a
-#    token, only time.
-# 2. Then the logits fill it: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
-
-# %% [markdown] slide="notes"
-# Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a
-# single layer. Then the peak is the loss, or one layer's scores, or the update.
-#
+# %% [markdown] slide="skip"
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
 # `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

@@ -395,6 +395,7 @@ def test_what_the_lesson_says_of_the_plans_to_be_found():
     assert "No combination here that fits is faster." in said_by(explorer)
     half, single = plan(256, "float16", alone, 1), plan(256, "float32", moved, 1)
     waits, again = plan(256, "float32", ("all", 5), 1), plan(256, "float32", alone, 4)
+    assert "tied within 1 % with" in said_by(explorer)
     assert least.tensor_bytes == min(one.tensor_bytes for one in explorer._all if one.plan.precision == "float32")
     for found in (least, fastest, waits, again):
         assert f"{format_bytes(found.tensor_bytes)} in {format_seconds(found.seconds)}" in told

@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import nn
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, known_context
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, TIGHT, demand, fit, known_context
 from course_utils.techniques.offload import simulate, simulate_work
 from course_utils.techniques.offload.policies import moved
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps, pytorch_step
@@ -45,6 +46,7 @@ from lessons.capstone.plan import (
     fastest,
     pareto_front,
     table,
+    tied,
 )
 from lessons.shared.recompute import checkpointed
 
@@ -223,6 +225,22 @@ def test_the_fastest_of_those_that_fit() -> None:
     assert best is not None
     assert (best.tensor_bytes, best.seconds) == (2, 2.0)
     assert fastest(options[:1]) is None
+
+
+def test_ties_fit_and_the_least_to_build_comes_first() -> None:
+    plain = made(3, 1.005)
+    copied, again, near, slow, tight = (
+        replace(made(3, seconds), plan=plan)
+        for plan, seconds in [
+            (Plan(BATCH, offload="all"), 1.0), (Plan(BATCH, segments=2), 1.009), (Plan(BATCH, segments=3), 1.002),
+            (Plan(BATCH), 1.02), (Plan(BATCH), 0.9),
+        ]
+    )  # fmt: skip
+    for one in (plain, copied, again, near, slow, tight):
+        vars(one)["verdict"] = SimpleNamespace(state=TIGHT if one is tight else FITS)
+    found = tied([slow, copied, near, tight, again, plain])
+    assert list(map(id, found)) == list(map(id, (plain, again, near, copied)))
+    assert tied([tight]) == []
 
 
 # -- combinations and words --------------------------------------------------------------------------------------------

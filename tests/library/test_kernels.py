@@ -421,6 +421,76 @@ def test_a_shortcut_gives_what_the_kernels_give(operator: Any) -> None:
     assert taken > 0, "the shortcut never applied"
 
 
+# -- traffic -----------------------------------------------------------------------------------------------------------
+
+
+def _scores() -> Tensor:
+    return torch.arange(35.0).reshape(5, 7)
+
+
+def _changed(result: Any, other: Any) -> int:
+    """Elements in which results differ."""
+    pairs = zip(kernels.flat_tensors(result), kernels.flat_tensors(other), strict=True)
+    return sum(int((one != two).sum()) for one, two in pairs)
+
+
+LABEL, ROWS = torch.tensor([3, 0, 6, 2, 2]), torch.tensor([4, 1])
+PLACES = [torch.arange(5), LABEL]
+GAP, MANY = torch.full((5,), -9.0), torch.full((2, 7), -9.0)
+TOTAL = torch.tensor(5.0)
+BY_HAND = {  # 4 bytes a value, 8 an index; 5 x 7 values: 140 bytes
+    "gather": ((_scores(), 1, LABEL[:, None]), 5 * 4 + 5 * 8 + 5 * 4),
+    "index": ((_scores(), PLACES), 5 * 4 + 10 * 8 + 5 * 4),
+    "index_select": ((_scores(), 0, ROWS), 14 * 4 + 2 * 8 + 14 * 4),
+    "embedding": ((_scores(), ROWS), 14 * 4 + 2 * 8 + 14 * 4),
+    "take": ((_scores(), torch.tensor([3, 0, 6, 2, 30])), 5 * 4 + 5 * 8 + 5 * 4),
+    "nll_loss_forward": ((_scores(), LABEL, None, 1, -100), 5 * 4 + 5 * 8 + 2 * 4),
+    "nll_loss_backward": ((torch.ones(()), _scores(), LABEL, None, 1, -100, TOTAL), 4 + 5 * 8 + 4 + 140),
+    "index_put_": ((_scores(), PLACES, GAP), 10 * 8 + 5 * 4 + 5 * 4),
+    "_index_put_impl_": ((_scores(), PLACES, GAP, True, True), 10 * 8 + 5 * 4 + 2 * 5 * 4),
+    "scatter_": ((_scores(), 1, LABEL[:, None], GAP[:, None]), 5 * 8 + 5 * 4 + 5 * 4),
+    "scatter_add_": ((_scores(), 1, LABEL[:, None], GAP[:, None]), 5 * 8 + 5 * 4 + 2 * 5 * 4),
+    "index_copy_": ((_scores(), 0, ROWS, MANY), 2 * 8 + 14 * 4 + 14 * 4),
+    "index_add_": ((_scores(), 0, ROWS, MANY), 2 * 8 + 14 * 4 + 2 * 14 * 4),
+    "relu": ((_scores(),), 140 + 140),
+    "embedding_dense_backward": ((MANY, ROWS, 50, -1, False), 14 * 4 + 2 * 8 + 50 * 7 * 4),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_traffic_is_what_a_kernel_reads_and_writes(name: str) -> None:
+    """By hand, and by torch: an element that is read is one whose change changes the result."""
+    args, by_hand = BY_HAND[name]
+    operator = getattr(aten, name)
+
+    def result(which: int, place: int) -> Any:
+        """What the operator makes where this element of that operand is one larger."""
+        copies = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+        kernels.flat_tensors(copies)[which].view(-1)[place] += 1
+        return operator(*copies)
+
+    inputs = kernels.flat_tensors(args)
+    in_place = name.endswith("_")
+    made = operator(*(arg.clone() if isinstance(arg, Tensor) else arg for arg in args))
+    outputs = kernels.flat_tensors(made)
+    assert kernels.traffic(name, inputs, outputs) == by_hand
+    written = (inputs[0] != made) if in_place else torch.ones(0)
+    counted = 4 * int(written.sum()) + sum(one.nbytes for one in outputs if not in_place)
+    for which, one in enumerate(inputs):
+        if one.dtype == torch.int64:
+            counted += one.nbytes  # every index is read
+            continue
+        stays = in_place and which == 0  # what is not written is neither read nor written
+        places = written.view(-1).nonzero()[:, 0].tolist() if stays else range(one.numel())
+        counted += 4 * sum(_changed(made, result(which, place)) > 0 for place in places)
+    assert counted == by_hand
+
+
+def test_a_number_put_into_rows_is_charged_a_whole_pass() -> None:
+    whole, row = torch.zeros(5, 7), torch.tensor([1])
+    assert kernels.traffic("index_put_", [whole, row, torch.tensor(1.0)], [whole]) == 2 * 140 + 8 + 4
+
+
 # -- 1. dropout's mask -------------------------------------------------------------------------------------------------
 
 
