@@ -420,8 +420,9 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model; *this machine* is fitted to the steps above: their arithmetic rate, and data that lie in its caches.
-# Those of large networks do not, so there it is slower than shown. Each batch comes over the link, as in the dashed line.
+# sides are the model; *this machine* is fitted to the steps above: their arithmetic rate, and data that lie in caches.
+# A large network's do not, so there it may be slower than shown. At first each batch comes over the link, as in the
+# dashed line.
 
 # %% tags=["nbval-ignore-output"]
 explorer = who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -567,7 +568,7 @@ reveal(
 # 12,800 operations, whatever the batch. So in this model the layer stays below the card's ridge at every batch: launch
 # apart, memory decides.
 #
-# Here are both machines, with this layer by itself. Rings: measured here. Dots: the card's by the model, launch included.
+# Here are both machines, with this layer by itself. Rings: measured here. Dots: the card, by the model, with launch.
 # The numbers are batches:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
@@ -643,7 +644,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # Width alone does nothing: with one row, each weight that is read is used once, in a wide layer as in fc6. It takes both,
-# width and rows. A convolution's rows are the places of its map: conv3_2 has 3,136 even for one image, and is wide.
+# width and rows. A convolution's rows are the places of its map: conv3_2 has 3,136 even for one image.
 # conv1_1 has 50,176, but reads only 3 channels.
 
 # %% [markdown] slide="slide"
@@ -665,9 +666,9 @@ judge([38, 52, 54, 59])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. An operator by itself: launch, plus arithmetic or bandwidth, whichever is longer.
+# 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
 # 2. Crossover: a range, roughly head start / gain for a sample.
-# 3. The slower of host and card sets a step's time; a clock needs `torch.cuda.synchronize()`.
+# 3. The slower of host and card sets a step's time. A clock needs `torch.cuda.synchronize()`.
 # 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
 
 # %% [markdown] slide="notes"
@@ -676,7 +677,8 @@ judge([38, 52, 54, 59])
 # it is: that is what a card can speed up, besides fewer launches of the update.
 #
 # Are the two about equal? Then do not expect much of a card: by our model CPU and card are about even. Are they far
-# apart? Then the roofline says, layer by layer, what the difference waits for. Lines from your card (`course record`) would settle it.
+# apart? Then the roofline says, layer by layer, what the difference waits for. Lines from your card (`course record`)
+# would settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
