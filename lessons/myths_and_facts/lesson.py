@@ -151,8 +151,8 @@ role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_
 
 # %%
 guess_adam = predict(
-    "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with Adam, dropout "
-    "and fused attention, 8 texts of 1,024: how many times the weights is the peak?",
+    "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with Adam, "
+    "dropout and fused attention, 8 texts of 1,024: how many times the weights is the peak?",
     unit="times",
 )
 guess_adam
@@ -225,7 +225,7 @@ told(90, found, votes, better)
 for model in (SHAPES["GPT-2"], SHAPES["Llama-3-8B"], QWEN3):
     claimed = 2 * model.hidden * model.layers
     real = 2 * 2 * model.kv_heads * (model.hidden // model.heads) * model.layers
-    print(f"{model.name}, a token in 16 bits: {claimed:,} bytes as said, {real:,} in the cache")
+    print(f"{model.name}, a token in 16 bits: {claimed:,} bytes as said, {real:,} cached")
 
 # %% [markdown] slide="notes"
 # The formula counts keys and values as one, which halves its number. And it gives each head its own, though in
@@ -291,7 +291,9 @@ side_by_side(
 # *Fewer* images: of the data set, or of a step? And what fills a card: the network, or the program?
 
 # %% slide="subslide" folded=true
-better = "Fewer images in a step need less memory; fewer in the data set, fewer steps an epoch."
+better = (
+    "Fewer images in a step need less memory; fewer in the data set, fewer steps."
+)
 told(71, found, votes, better)
 
 # %% tags=["nbval-ignore-output"] folded=true

@@ -115,7 +115,7 @@ def _ten_and_twenty_times() -> Finding:
     low, high = (at["peak"] for at in found["with dropout"])
     return Finding(
         by_cases(enough),
-        f"GPT-2, heads of 64, 2 texts of 2,048 and of 4,096 tokens: attention, with its queries, keys and values, keeps "
+        f"GPT-2, heads of 64, 2 texts of 2,048 and 4,096 tokens: attention, with its queries, keys and values, keeps "
         f"so many times less: {kept}; the peak of the step with dropout is {low:.1f} and {high:.1f} times lower",
         'The README adds that the "memory footprint is the same no matter if you use dropout or masking", and does not '
         "say what it counts. Counted as here, the factors depend on both dropout and the size of a head. The rest of "
