@@ -533,8 +533,8 @@ reveal(
         (with_relu / GIB, "So it would be with ReLU. ReLU6 keeps its input, one map more."),
         (
             steps[small].peak_bytes * (4 * 144 + 2 * 24) / (4 * 64) / GIB,
-            "By one block, two maps for every width. That is near by luck: ReLU6 keeps a third "
-            "one at each wide place, and smaller maps grow less.",
+            "By one block, two maps for every width. That is near by luck: ReLU6 keeps a "
+            "third one at each wide place, and later blocks grow less.",
         ),
         (
             steps[small].peak_bytes * (6 * 144 + 2 * 24) / (4 * 64) / GIB,
