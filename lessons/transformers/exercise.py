@@ -177,8 +177,7 @@ graded.logit_bytes(logit_bytes)
 # %% [markdown] question="best_block" points=4 difficulty=3 minutes=12
 # ## 5. The best block, beside its neighbours
 #
-# (The lesson's *Further*, "Deep stacks", has the idea.) A stack of `layers` equal layers is checkpointed in blocks of some
-# size; the last block may be shorter. The inputs of
+# A stack of `layers` equal layers is checkpointed in blocks of some size; the last block may be shorter. The inputs of
 # all blocks are held, `enters` bytes each, and one whole block at a time holds what its layers keep, `keeps` bytes a
 # layer. The peak is the sum.
 #
@@ -226,8 +225,8 @@ graded.best_block(best_block)
 # most 30 % of the original's, with the same loss and the same gradients: no more than a piece of the logits may be
 # alive at a time, in the forward pass and in the backward pass.
 #
-# The check compares a step of your model with one of the original's on random tokens: 4 texts of 63, so that most sizes
-# of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`, as PyTorch
+# The original's loss is the mean over all tokens; no label is left out. The check compares the two models on random tokens:
+# 4 texts of 63, so that most sizes of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`, as PyTorch
 # advises.
 
 # %%

@@ -62,7 +62,7 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # it was in 2019; the library `transformers` calls that *eager*. *Dropout* sets a tenth of some maps to zero. GPT-2 has a
 # trained row for each of 1,024 positions in a text; for the long one we give it 8,192.
 #
-# Parameters, gradients and AdamW's two moments take 950 MiB, whatever the batch. (In bfloat16 alone most small updates are
+# Parameters, gradients and AdamW's two moments take 950 MiB (the long text's positions add 42), whatever the batch. (In bfloat16 alone most small updates are
 # lost, as lesson 08 showed. We count bytes here: a float32 copy of the weights would add 4 a parameter, and change no map.)
 
 # %% [markdown] slide="slide"
@@ -106,16 +106,8 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # %% [markdown] slide="notes"
 # GPT-2 differs from the toy in three ways. Scores are divided by √d, where d is the width of a key. Queries, keys and
 # values are products of the hidden state with three trained matrices. And a layer does all this several times side by
-# side, in *a* *heads*: GPT-2 has 12, each 64 wide. So a layer has a · s² · b scores, in short as²b. All its other maps
+# side, in *a* *heads*: GPT-2 has 12, each 64 wide. So a layer has as²b scores, the masked half stored too. All its other maps
 # have one row for each token.
-
-# %% slide="subslide"
-guess_long = predict(
-    "What the layers keep for the backward pass: with one text of 8,192 tokens, "
-    "how many times as much as with eight of 1,024?",
-    unit="times",
-)
-guess_long
 
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
@@ -133,6 +125,14 @@ guess_long
 #
 # Which maps does each line leave for the backward pass? Follow lesson 03: a product, a norm and a GELU need their inputs,
 # softmax its output, dropout its mask, one byte a value. All else has two bytes a value, so 2 sbh is one hidden state.
+
+# %% slide="subslide"
+guess_long = predict(
+    "What the layers keep for the backward pass: with one text of 8,192 tokens, "
+    "how many times as much as with eight of 1,024?",
+    unit="times",
+)
+guess_long
 
 # %% folded=true
 s, b = 1024, 8
@@ -248,11 +248,16 @@ for name, ways in same_tokens.items():
             "10¹² operations": f"{time.flops.sum() / 1e12:.1f}",
             "predicted step": f"{1000 * time.total_seconds:.0f} ms",
         }
+kernels = ["flash" in op for op in time.ledger.tape.event_ops]
+rate = time.flops[kernels].sum() / time.seconds[kernels].sum()
+share = rate / hardware.device("H100 SXM").flops_per_s("bfloat16")
+print(f"fused attention at {rate / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of the H100's peak")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# These are times of our model, not of a clock. All pairs are counted; a causal kernel skips about half of them, so for
-# it the fused rows are too high.
+# These are times of our model, not of a clock, and two of its errors pull apart. It counts all pairs, and a causal kernel
+# skips about half. It also gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of the
+# H100's peak for FlashAttention-2.
 
 # %% [markdown]
 # It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
@@ -339,12 +344,16 @@ held = {
 }
 print(" + ".join(f"{what} {size / GIB:.3f}" for what, size in held.items()))
 print(f"= {sum(held.values()) / GIB:.3f} GiB, of {step.peak_bytes / GIB:.3f}")
+for name in ("GPT-2", "GPT-2 XL"):
+    one = SHAPES[name]
+    ratio = 14 * one.vocabulary / (34 * one.layers * one.hidden)
+    print(f"{name}: the tower is {ratio:.2f} times what the layers keep")
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Still the tower
-# is more than twice what all twelve layers keep: the vocabulary is 65 times as wide as the hidden state, and 14 · 65 is
-# more than twice 12 · 34. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
+# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Tower
+# and layers are 14V to 34Lh, with V entries and L layers: GPT-2's vocabulary makes the tower its peak, and the 48 wider
+# layers of GPT-2 XL outweigh theirs. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
 # the 0.006 GiB still missing are what norms and attention note for each token.
 #
 # The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step
@@ -442,7 +451,7 @@ side_by_side(peaks, "GiB", title=title)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# From 16 on the peak hardly falls: what is left is the layers' maps, which a smaller piece does not touch.
+# From 16 on (3.5 GiB) the peak hardly falls: of what is left, 2.4 are the layers' maps and 0.7 weights and moments.
 #
 # </details>
 
@@ -522,7 +531,7 @@ pd.DataFrame({"GiB": terms | rest}).map("{:.3f}".format)
 h100 = hardware.device("H100 SXM")
 times = {name: predict_step(ledger, h100, "bfloat16") for name, ledger in ledgers.items()}
 ms = {name: 1000 * time.total_seconds for name, time in times.items()}
-first, last = "written out", "fused, full, loss in pieces"
+first, last = "fused", "fused, full, loss in pieces"
 
 
 def beaten(name):
@@ -537,13 +546,13 @@ plane(
         Spot(name, ms[name], size, INK if beaten(name) else COLOURS[2], hollow=beaten(name))
         for name, size in peaks.items()
     ],
-    title=f"Predicted: from {peaks[first]:.2f} GiB and {ms[first]:.0f} ms "
+    title=f"Predicted: fused, from {peaks[first]:.2f} GiB and {ms[first]:.0f} ms "
     f"to {peaks[last]:.2f} GiB and {ms[last]:.0f} ms",
 )
 
 # %% [markdown] slide="notes"
-# The lowest point needs less than a tenth of the memory of "written out", and less time: fused attention saves more time
-# than all the rest spends. (A filled point is one that no other beats in both.)
+# A filled point is one that no other beats in both. The lowest beats "written out" in both, as fused attention saves more
+# time than all the rest spends.
 #
 # Selective checkpointing and fused attention peak at nearly the same height, at the loss: both drop the scores and compute
 # them again. Yet the fused step is less than half as long. Why?
@@ -594,7 +603,8 @@ pd.DataFrame(rows, ["before", "after", "more"]).T
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# The last row is the whole price: nearly half as long again, for a seventh of the memory.
+# The last row is the whole price: nearly half as long again, for a seventh of the memory. So choose
+# the fastest filled point that fits the card.
 #
 # What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
 
@@ -613,13 +623,15 @@ for what, name in (("in place", "fused, full, in place"), ("in 16 pieces", last)
     print(f"the loss {what}: {ms[name] - ms['fused, full']:.1f} ms more,", end=" ")
     print(", ".join(f"{part} {size:.1f}" for part, size in more.sum().items()))
     most = more["traffic"].nlargest(5 if what == "in place" else 3)
-    print("    most traffic:", ", ".join(f"{one} {size:.1f} ms" for one, size in most.items()))
+    less = more["traffic"].nsmallest(3)
+    shifts = pd.concat([most, less[less < -0.05]])
+    print("    traffic:", ", ".join(f"{op} {size:+.1f}" for op, size in shifts.items()))
 
 # %% [markdown] slide="notes"
-# Both pay most for traffic. In place, one elementwise operator after another goes over the whole copy. In pieces, all that
-# makes a piece's loss runs twice: the product, which is the arithmetic and the least of the three, but also the float32 copy
-# (`_to_copy`) and the loss; and `add` sums sixteen shares of the vocabulary's gradient. (PyTorch 2.13 has a loss in pieces
-# that computes nothing twice: see *Further*.)
+# In place, one elementwise operator after another goes over the whole copy; log-softmax and the loss's backward operators
+# go away. In pieces, product, float32 copy (`_to_copy`) and loss run twice, and `add` sums sixteen shares of the
+# vocabulary's gradient. (Launches are added, not overlapped. PyTorch 2.13 has a loss in pieces that computes nothing twice:
+# see *Further*.)
 
 # %% [markdown] slide="slide"
 # ## Does it still learn the same?
@@ -661,8 +673,22 @@ gap = max(abs(x - y) for x, y in zip(plain, again, strict=True))
 print(f"the loss falls from {plain[0]:.2f} to {plain[-1]:.2f};", end=" ")
 print(f"the two programs differ by at most {gap:.4f}")
 
+
+def vocabulary_gradient(pieces, dtype):
+    model, ids = begun(Options(pieces=pieces)).bfloat16().to(dtype), text[:4096].view(64, 64)
+    model(ids, ids).loss.backward()
+    return model.head.weight.grad.float()
+
+
+exact = vocabulary_gradient(0, torch.float32)
+for pieces in (0, 16):
+    off = (vocabulary_gradient(pieces, torch.bfloat16) - exact).norm() / exact.norm()
+    how = f"in {pieces} pieces" if pieces else "at once"
+    print(f"bfloat16, loss {how}: the vocabulary's gradient is off by {100 * off:.2f} %")
+
 # %% [markdown] slide="notes"
-# It does, but for rounding. (Without dropout: eager and fused would draw different masks.) And the memory, measured:
+# In float32 it does, but for rounding. In bfloat16 the sixteen shares are also rounded as they are added, which here adds
+# little. (Without dropout: eager and fused would draw different masks.) And the memory, measured and traced:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 ids = text[:64].repeat(16, 1)
@@ -673,7 +699,11 @@ for name, way in {
 }.items():
     model = begun(way)
     peak = cpu_peak_above(lambda model=model: model(ids, ids).loss.backward())
-    print(f"forward and backward, {name}: {format_bytes(peak)} above the weights")
+    loss = lambda m, x: m(x, x).loss  # noqa: E731
+    trace = training_step(model, inputs=Spec((64,), torch.int64), loss=loss, optimizer="sgd")
+    roles = trace.at(16).by_role()
+    traced = roles.drop(["parameters", "input", "workspace"]).sum()  # no CUDA workspace here
+    print(f"{name}: {format_bytes(peak)} above the weights, traced {format_bytes(traced)}")
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -712,10 +742,9 @@ judge([84, 85, 86, 87, 88])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes: the scores fill the card. Fused, length adds no memory to a
-#    token, only time.
-# 2. Then the logits fill it: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB and, predicted, in less time.
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes. Fused, length adds time, not memory.
+# 2. GPT-2's logits then fill the card: work in place or in pieces.
+# 3. Recompute only to fit: layers and loss again take 8.51 to 1.25 GiB, and 27 to 40 ms (predicted).
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -825,16 +854,9 @@ print("; ".join(f"blocks of {g} first win with {n} layers" for g, n in first.ite
 # only one layer's scores exist at a time. The same steps, traced:
 
 # %% slide="skip" folded=true
-runs = {(r.name, r.batch, r.sequence, r.attention): r for r in t4_peaks()}
-saved = [
-    (one.measured - runs[one.name, one.batch, one.sequence, "efficient"].measured) / MIB
-    for one in runs.values()
-    if one.attention == "eager"
-]
-little = sum(size < 40 for size in saved)
-print(f"In {little} of {len(saved)} fused attention saves less than 40 MiB, measured.")
-exact = sum(row.off == 0 for row in runs.values())
-worst = max(abs(row.off) / row.measured for row in runs.values())
+runs = t4_peaks()
+exact = sum(row.off == 0 for row in runs)
+worst = max(abs(row.off) / row.measured for row in runs)
 print(f"Of {len(runs)} peaks the trace has {exact} to the byte;", end=" ")
 print(f"the worst is off by {100 * worst:.3f} %.")
 
