@@ -21,10 +21,11 @@ PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=St
 PAGES.filters |= {"plain": escape, "written": lambda text: escape(as_written(text))}
 PAGE = PAGES.get_template("claims.html")
 VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on is spoken in a lecture
-# What they say of a sentence. Right: its numbers say so in every case tried. Partly right: in some of the cases, for
-# one of its parts, or nearly. Wrong: in none. Outdated: when it was written, and no longer. Misleading: it is true of
-# one thing, and is read as being about another. Open: no number decides. What can or may be is right if one case shows
-# it; what is always so is partly right if there are exceptions.
+# What they say of a sentence, by cases: a network, a batch, a card, an option, a way to count. Right: it holds in every
+# case tried. Partly right: in one of them, for one of its parts, or nearly. Outdated: it held when it was written, and
+# no longer. Open: no number decides. One that holds in no case is misleading if it is true of another quantity than the
+# one that it names, and else wrong: what holds in one case is never misleading. What can or may be is right if one case
+# shows it; what is always so is partly right if there are exceptions.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
 

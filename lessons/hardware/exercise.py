@@ -119,10 +119,10 @@ graded.dense_parameters(dense_parameters)
 # A training step needs `needed_gib` GiB of one GPU, context and gaps included. Which cards hold it? Return their
 # **names, the cheapest first**.
 #
-# `cards` is a list of dictionaries with the keys below. `memory_gib` is the memory of the whole card as it is sold;
-# a card with two `dies` splits it between two GPUs, and a program sees one of them. `launch_usd` is `None` where no
-# price is confirmed: leave such cards out, a list by price has no place for them. If `bfloat16` is true, only cards
-# that compute in it will do. Cards of one price stay in the order of `cards`.
+# `cards` is a list of dictionaries with the keys below. `memory_gib` is the memory of the whole card, here as it
+# is sold (programs see less); a card with two `dies` splits it between two GPUs, and a program sees one of them.
+# `launch_usd` is `None` where no price is confirmed: leave such cards out. If `bfloat16` is true, only cards that
+# compute in it will do. Cards of one price stay in the order of `cards`.
 
 # %%
 pd.DataFrame(checks.catalogue(), dtype=object)

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
+import torch
+from torch import nn
 
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
-from lessons.shared.published import LENT, RENTALS, TRAINED
+from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED
 
 MONTH_HOURS = 720  # 30 days
 
@@ -67,6 +69,25 @@ def timed_speed(network: str, card: str, precision: str) -> float | None:
         if (row.network, row.device) == (network, card):
             return 1e3 / (row.full_ms if precision == "float32" else row.half_ms)
     return None
+
+
+def against_timings(steps: Mapping[tuple[str, str], StepTrace]) -> pd.DataFrame:
+    """What others timed of these networks, in samples a second, beside the model at the batch that they timed.
+
+    Args:
+        steps: by the network's name in `TRAINED` and `HALVES`, and the precision, "float32" or "float16" (mixed).
+    """
+    rows = {}
+    for row in (*TRAINED, *HALVES):
+        if (row.network, "float32") not in steps:
+            continue
+        found = {}
+        for label, precision, ms in (("float32", "float32", row.full_ms), ("mixed", "float16", row.half_ms)):
+            model = model_speed(steps[row.network, precision], row.batch, row.device)
+            found[f"{label}, timed"], found[f"{label}, model"] = f"{1e3 / ms:,.0f}", f"{model:,.0f}"
+            found[f"{label}, model / timed"] = f"{model * ms / 1e3:.2f}"
+        rows[row.network, row.device, row.batch, row.source.split(",")[0]] = found
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["network", "card", "batch", "timed by"])
 
 
 def what_they_buy(
@@ -125,3 +146,30 @@ def flips(
         rows[choice] = [*limits(hour, card, other), asked]
     columns = ["below a rent of, by the model", "by timed speeds", "asked"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
+
+
+class Block(nn.Module):
+    """A block of a wide ResNet (Zagoruyko and Komodakis, 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 3, padding=1), nn.Dropout(0.3)
+        )
+        self.second = nn.Sequential(nn.BatchNorm2d(outputs), nn.ReLU(), nn.Conv2d(outputs, outputs, 3, stride, 1))
+        self.shortcut = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps of 2 convolutions, added to the input."""
+        return self.second(self.first(x)) + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+def wide_resnet() -> nn.Module:
+    """Wide ResNet 28-10 for images of 32 x 32, as it was timed on a T4 and a P100."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
+    width = 16
+    for outputs, stride in ((160, 1), (320, 2), (640, 2)):
+        for i in range(4):
+            layers.append(Block(width, outputs, 1 if i else stride))
+            width = outputs
+    return nn.Sequential(*layers, nn.BatchNorm2d(640), nn.ReLU(), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(640, 10))

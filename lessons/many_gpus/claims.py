@@ -157,7 +157,8 @@ def _convolutions_share() -> Finding:
         by_cases([gain > good for gain, _ in gains.values()] + [without < good for _, without in gains.values()]),
         f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; times as fast on "
         f"{CARDS} cards of 2014, modelled, by images a card: {told}; VGG-16 with weights of its own at every "
-        f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}",
+        f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}; "
+        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times",
         "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once "
         "for an image, as in a dense network, and as in the dense layers that hold most of AlexNet's weights.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "

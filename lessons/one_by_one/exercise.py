@@ -101,7 +101,7 @@ graded.bytes_added(bytes_added)
 # A `kernel` × `kernel` convolution reads `inputs` channels and produces `outputs`. With a 1×1 convolution to m
 # channels in front of it, it reads m instead. Count the multiply-adds for one position, without biases.
 #
-# Return the largest m for which the two together take *fewer* than the convolution alone.
+# Return the largest m for which the two together take *fewer* than the convolution alone, 0 if there is none.
 
 
 # %% answer="break_even"
@@ -140,8 +140,8 @@ graded.break_even(break_even)
 # - the first convolution and the dense layer are as they were; counting the first, there are at least four convolutions
 #   of 3 × 3, and there is at least one of 1 × 1; a ReLU follows each convolution;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools);
-# - no part of the images is left out to save memory: whichever value is changed, some output changes;
-# - the peak of a traced training step is **at most 85 %** of the original's.
+# - no part of the images is left out to save memory: whichever value of an image is changed, some output changes;
+# - the peak of a traced forward and backward pass of 6 images is **at most 85 %** of the original's.
 #
 # `bottleneck()` takes no arguments and returns the network.
 

@@ -211,8 +211,8 @@ graded.tokens_per_second(tokens_per_second)
 # - at the start the network's output is what it was;
 # - the frozen layer is the one that was given, is not trained, and does not change;
 # - at most `rank · (inputs + outputs)` values are trained beside each layer;
-# - after two steps of training every layer's result has changed;
-# - what is added is a linear function of the layer's input, a matrix of rank `rank`, so that it could be added to the
+# - after two steps of training (the first may move one matrix alone) every layer's result has changed;
+# - what is added is a linear function of the layer's input, a matrix of rank at most `rank`, so that it could be added to the
 #   frozen weight afterwards.
 #
 # The check adapts a network of three layers and trains it. How you write the matrices is up to you; a layer knows its

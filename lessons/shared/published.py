@@ -149,6 +149,10 @@ TRAINED: tuple[PublishedHalves, ...] = (
     _minutes_of_cifar("P100", 47 + 1 / 60, 47 + 34 / 60),
 )
 
+# ResNet-50 in TensorFlow 2.0 on five cards, a T4 among them, batch 64: mixed precision "roughly results in a x2
+# performance increase". iww.inria.fr/sed-sophia/gpu-benchmarks-on-nef; the figures there are pictures.
+NEF, NEF_TIMES = "Inria, GPU benchmarks on Nef, 2020", 2
+
 # A small convolutional network for handwritten digits, inference, milliseconds by batch: one Xeon E5-2650 v3 against a
 # GTX 1080 Ti. "paddle_notes" (sidgoyal78 on GitHub, 2018), recognize_digits.
 DIGITS_SOURCE = "paddle_notes, 2018"

@@ -67,6 +67,7 @@ def _twenty_to_fifty() -> Finding:
     ratios = [ratio for ratio, _ in found]
     then = [ratio for ratio, card in found if hardware.device(card).year <= DETTMERS_YEAR]
     typical, large = np.median(then) >= 20, max(then) >= 50
+    socket = [2 * ratio for ratio in then]  # had one Xeon taken twice as long
     slow = REFERENCE_CPU.float32_tflops / XEONS.float32_tflops
     first = min((hardware.device(card).year for ratio, card in found if ratio >= 50), default="no year")
     return Finding(
@@ -74,7 +75,8 @@ def _twenty_to_fifty() -> Finding:
         f"large convolutional networks, against two 8-core Xeons, published: {min(then):.0f} to {max(then):.0f} times "
         f"with a card sold by {DETTMERS_YEAR}; up to {ratios[-1]:.0f} with later ones ({found[-1][1]}); the median of "
         f"all {len(ratios)} is {np.median(ratios):.0f}, or {np.median(ratios) * slow:.0f} if Torch had reached the "
-        "share of the Xeons' peak that the course expects of cards",
+        "share of the Xeons' peak that the course expects of cards. Against one Xeon, at most twice as slow, the card "
+        f"sold by {DETTMERS_YEAR} would reach up to {min(socket):.0f} to {max(socket):.0f} times",
         f"The first card of the table to reach 50 is of {first}. Against another CPU it is another number.",
         rule=f"right if of the cards sold by {DETTMERS_YEAR} the median is 20 times or more, and one reaches 50; "
         "partly right if one of the two is so, or if a later card reaches 50",
@@ -214,7 +216,7 @@ def _matrix_crossover(link: str | None, launch_seconds: float | None = None) -> 
         card = replace(card, launch_seconds=launch_seconds)
     for n in range(1, 100_000):
         flops, size = 2.0 * n**3, 4.0 * n**2
-        moved = 3 * size / rate if rate else 0.0
+        moved = 3 * (hardware.COPY_SECONDS + size / rate) if rate else 0.0
         cpu, gpu = (one.launch_seconds + roofline_seconds(flops, 3 * size, one) for one in (XEONS, card))
         if gpu + moved < cpu:
             return n
@@ -228,7 +230,7 @@ def _always_for_matrices() -> Finding:
     return Finding(
         PARTLY if there > 2 else RIGHT,
         f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
-        "brought and fetched",
+        "brought and fetched, in three copies",
         f"Smaller products are all launch. In the model, with launches as short as the CPU's, n = {cheap} is enough.",
     )
 

@@ -6,8 +6,9 @@ operators, is measured once, on a step with next to nothing to compute, and char
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ class Contest:
         card: the GPU.
         on_cpu: the step as the CPU runs it.
         on_card: the step as the GPU does.
+        slowest: as `measured`, of the slowest of several rounds.
+        slowest_idle_seconds: as `idle_seconds`, of the slowest.
 
     Raises:
         CourseError: fewer than two batches.
@@ -49,6 +52,8 @@ class Contest:
     card: Device
     on_cpu: StepTrace
     on_card: StepTrace
+    slowest: Mapping[int, float] = field(default_factory=dict)
+    slowest_idle_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.measured) < 2:
@@ -108,29 +113,17 @@ class Contest:
         return high
 
     @property
-    def share(self) -> float:
-        """Of the CPU's own rates, what the measured steps reach: the modelled time of their work over the measured.
-
-        From the smallest batch to the largest, so that what does not grow drops out; 1 where no time was seen to grow.
-        """
-        first, last = min(self.measured), max(self.measured)
-        grew = self.measured[last] - self.measured[first]
-        modelled = self.work_seconds(last)[0] - self.work_seconds(first)[0]
-        return modelled / grew if grew > 0 else 1.0
-
-    @property
     def reached(self) -> Device:
-        """The CPU with the rates that the measured steps reach."""
-        own = self.cpu
-        return replace(
-            own, bandwidth_gb_s=own.bandwidth_gb_s * self.share, float32_tflops=own.float32_tflops * self.share
-        )
+        """The CPU with the arithmetic rate that the measured steps reach, and all its data in a cache, read at once.
 
-    def work_seconds(self, batch: int) -> tuple[float, float]:
-        """Of CPU and card, what is left without launches and Python: arithmetic and bandwidth, by the model."""
-        both = ((self.on_cpu, self.cpu), (self.on_card, self.card))
-        cpu, card = (float(predict_step(step.at(batch), device).work.sum()) for step, device in both)
-        return cpu, card
+        The median of the rates from the smallest batch to each other; its own rate where no time grew.
+        """
+        first, *others = sorted(self.measured)
+        flops = {n: float(predict_step(self.on_cpu.at(n), self.cpu).flops.sum()) for n in self.measured}
+        grew = {n: self.measured[n] - self.measured[first] for n in others}
+        rates = [(flops[n] - flops[first]) / grew[n] for n in others if grew[n] > 0]
+        share = float(np.median(rates)) / self.cpu.reached_flops_per_s() if rates else 1.0
+        return replace(self.cpu, bandwidth_gb_s=math.inf, float32_tflops=self.cpu.float32_tflops * share)
 
 
 def contest(inputs: int, units: int, cpu: Device, card: Device, seconds: float = 0.15) -> Contest:
@@ -138,14 +131,13 @@ def contest(inputs: int, units: int, cpu: Device, card: Device, seconds: float =
 
     Three rounds of all of them, so that another program's busy second falls on every batch alike; the best counts.
     """
-    measured = dict.fromkeys(BATCHES, np.inf)
-    idle = np.inf
+    rounds, idles = [], []
     for _ in range(ROUNDS):
-        for batch, best in measure_steps(inputs, units, list(BATCHES), seconds / ROUNDS).items():
-            measured[batch] = min(measured[batch], best.seconds)
+        rounds.append(measure_steps(inputs, units, list(BATCHES), seconds / ROUNDS))
         (smallest,) = measure_steps(*SMALLEST, [2], seconds / ROUNDS).values()
-        idle = min(idle, smallest.seconds)
+        idles.append(min(best.seconds for best in (smallest, *rounds[-1].values())))
+    measured, slowest = ({n: end(each[n].seconds for each in rounds) for n in BATCHES} for end in (min, max))
     return Contest(
-        measured, min(idle, *measured.values()), cpu, card,
-        hidden_layer_step(inputs, units, "cpu"), hidden_layer_step(inputs, units),
+        measured, min(idles), cpu, card, hidden_layer_step(inputs, units, "cpu"), hidden_layer_step(inputs, units),
+        slowest, max(idles),
     )  # fmt: skip

@@ -69,8 +69,8 @@ graded.operator_seconds(operator_seconds)
 #
 # Return the smallest batch, 1 or more, at which the GPU takes **less** time than the CPU; 0 if there is none.
 #
-# Three things can happen, not one: the lines cross, the GPU is ahead from the first sample on, or it never gets
-# ahead.
+# Three things can happen, not one: the GPU gets ahead at a later batch, it is ahead at batch 1 (and may be overtaken),
+# or it never gets ahead.
 
 
 # %% answer="crossover_batch"
@@ -145,7 +145,8 @@ graded.speed_up(speed_up)
 # %% [markdown] question="saturates_at" points=3 difficulty=2 minutes=10
 # ## 4. Read a table: where does it stop paying?
 #
-# Somebody timed a network at several batches. In 2017 the authors of Caffe2 gave for Inception on a Titan X:
+# Somebody timed a network at several batches, in ascending order. In 2017 the authors of Caffe2 gave for
+# Inception on a Titan X:
 #
 # | batch | 16 | 32 | 64 | 128 |
 # |---|---:|---:|---:|---:|

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from course_utils.machine.hardware import LAUNCH_SECONDS, Link, device, link
 from course_utils.machine.speed import predict_step
 from course_utils.units import CourseError
+from lessons.why_gpus import contest as module
 from lessons.why_gpus.charges import COLOURS, charges
 from lessons.why_gpus.contest import MOST, Contest
 from lessons.why_gpus.crossover import batch_times, crossover
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 from lessons.why_gpus.machine import XEONS
 from lessons.why_gpus.queued import queued
+from lessons.why_gpus.timed import Best
 
 CARD, PCIE = device("RTX 4090"), link("PCIe 4.0 x16")
 STEPS = hidden_layer_step(64, 100, "cpu"), hidden_layer_step(64, 100)
@@ -39,17 +41,38 @@ def test_python_is_charged_to_the_card_as_well(python: float, batch: int) -> Non
     assert contest.there(batch, PCIE) >= contest.there(batch)
 
 
-@given(st.floats(0.05, 20.0), st.floats(0.0, 1e-3))
-def test_the_share_of_its_rates_is_that_of_the_steps(share: float, overhead: float) -> None:
-    work = {batch: made({1: 1.0, 2: 1.0}).work_seconds(batch)[0] for batch in (1, 2048)}
-    contest = made({batch: overhead + seconds / share for batch, seconds in work.items()})
-    assert contest.share == pytest.approx(share)
-    reached = float(predict_step(STEPS[0].at(2048), contest.reached).work.sum())
-    assert reached == pytest.approx(work[2048] / share)
+@given(st.floats(1e9, 1e12), st.floats(0.0, 1e-3))
+def test_the_rate_reached_is_that_of_the_steps(rate: float, overhead: float) -> None:
+    flops = {batch: float(predict_step(STEPS[0].at(batch), XEONS).flops.sum()) for batch in (1, 2048)}
+    contest = made({batch: overhead + count / rate for batch, count in flops.items()})
+    assert contest.reached.reached_flops_per_s() == pytest.approx(rate)
+    for batch, count in flops.items():  # no time goes to memory: the explorer's step is the one that was measured
+        work = float(batch_times(STEPS[0], contest.reached).work(batch))
+        assert work == pytest.approx(count / rate)
 
 
-def test_where_no_time_grew_the_rates_stay() -> None:
-    assert made({1: 1e-3, 2048: 1e-3}).reached == XEONS
+def test_where_no_time_grew_the_rate_stays() -> None:
+    assert made({1: 1e-3, 2048: 1e-3}).reached.float32_tflops == XEONS.float32_tflops
+
+
+def test_slower_rounds_move_the_crossover_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = iter(f * g for f in (1.0, 1.2, 1.1) for g in (1.0, 0.9))  # the step, then the smallest one
+
+    def steps(inputs: int, units: int, batches: list[int], seconds: float) -> dict[int, Best]:
+        slower = next(rounds)
+        return {n: Best(slower * (3e-4 + 2e-6 * n), 1.0, 1) for n in batches}
+
+    monkeypatch.setattr(module, "measure_steps", steps)
+    found = module.contest(64, 100, XEONS, CARD)
+    assert found.slowest == pytest.approx({n: 1.2 * took for n, took in found.measured.items()})
+    assert found.slowest_idle_seconds == pytest.approx(1.2 * found.idle_seconds)
+    early = replace(found, measured=found.slowest).crossover()
+    late = replace(found, idle_seconds=found.slowest_idle_seconds).crossover()
+    usual = found.crossover()
+    assert early is not None
+    assert usual is not None
+    assert late is not None
+    assert early < usual < late
 
 
 def test_without_python_it_is_the_queue_of_the_model() -> None:
