@@ -265,8 +265,7 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
-# the length of a text, fused or not. (The 0.03 GiB between the fused peaks are 7,168 more positions, each a row of h, in
-# weights and two moments.)
+# the length of a text, fused or not.
 
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
