@@ -632,9 +632,11 @@ folded(ranking[["with float16"]], "Of the ties with 16 bits too, the least to bu
 # %% [markdown] slide="slide"
 # ## The answer
 #
-# Seven kinds of plan tie: 4 × 64 or 8 × 32, with offload or without, and 2 × 128 with offload, recomputation or both. The
-# least to build is **4 × 64**. If small batches are as slow as GoogLeNet's, it loses 4 %; then **2 × 128 with two segments
-# computed again**. If 16 bits count, **2 × 128 + float16**.
+# Of seven kinds of tied plans the least to build is **4 × 64**.
+#
+# If small batches are as slow as GoogLeNet's, it loses 4 %. Then **2 × 128 with two segments computed again**.
+#
+# If 16 bits count: **2 × 128 + float16**.
 
 # %% [markdown] slide="notes"
 # All but the last are exact; we ranked only the plans searched. Offload counts on four things, none measured here: a fast
