@@ -269,7 +269,7 @@ for name, step in steps.items():
     parameters, sample, batch, there = by_rule(step, 6 * GIB, on_six[name])
     sizes = format_bytes(12 * parameters), format_bytes(sample)
     batches = f"{batch:,}", f"{on_six[name]:,}"
-    rows.append((name, f"{parameters:,}", *sizes, *batches, f"{there:.0%}"))
+    rows.append((name, f"{parameters:,}", *sizes, *batches, f"{100 * there:.0f} %"))
 columns = ["parameters", "· 12 bytes", "a further sample", "rule in full", "fits up to"]
 columns.append("gradients there at the peak")
 pd.DataFrame(rows, columns=["network", *columns]).set_index("network")
@@ -280,7 +280,7 @@ up_to = largest_batch(dense_step, small).fits
 parameters, _, batch, there = by_rule(dense_step, small, up_to)
 print("On a card of 1,536 MiB")
 print(f"  the dense net, momentum: by the rule {batch:,}, fits up to {up_to:,};", end=" ")
-print(f"{there:.0%} of the gradients are there at the peak")
+print(f"{100 * there:.0f} % of the gradients are there at the peak")
 parameters, up_to = 61_100_840, largest_batch(traced("AlexNet", optimizer="adam"), small).fits
 sizes = [format_bytes(size) for size in (16 * parameters, 20 * parameters, small - 512 * MIB)]
 print(f"  AlexNet, Adam: 16 bytes a parameter are {sizes[0]},", end=" ")
@@ -658,7 +658,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 whole, frozen = (trained_on_digits.loc[name] for name in trained_on_digits.index[:2])
 for kind in ("traced peak", "measured peak", "epoch seconds"):
-    print(f"freezing saved {1 - frozen[kind] / whole[kind]:.0%} of the {kind}")
+    print(f"freezing saved {100 * (1 - frozen[kind] / whole[kind]):.0f} % of the {kind}")
 with digits.one_thread():
     torch.backends.mkldnn.enabled = False  # oneDNN, which computes convolutions on a CPU
     without = measure_step(head_alone(pretrained[0]), (1, 16, 16), 10, 32, "adam", "cpu")
