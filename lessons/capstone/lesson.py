@@ -689,7 +689,7 @@ third
 
 
 # %% slide="subslide" folded=true
-def searched(problem, micro_batches=(None,), precisions=("float32",)):
+def searched(problem, micro_batches=(None,)):
     """Plans that recompute to a peak around the card's room, and move all maps or some."""
     whole, least = problem.batch, problem.least_peak_segments
     lowest_peak = problem.step(Plan(whole, segments=least)).at(whole).peak_bytes
@@ -699,7 +699,7 @@ def searched(problem, micro_batches=(None,), precisions=("float32",)):
     return combinations(
         problem,
         micro_batches,
-        precisions,
+        precisions=("float32",),
         segments=(1, *sorted(cuts)),
         windows=(8,),
         every=(1, 2, 3, 4),
@@ -825,7 +825,8 @@ pd.DataFrame(rows).T
 yours = Problem("ResNet-50", 512, "RTX 3090", "PCIe 4.0 x16")
 
 cut = [yours.batch >> power for power in range(4)]  # the batch and its halves
-found = searched(yours, cut, ("float32", "float16"))
+found = searched(yours, cut)
+found += combinations(yours, cut, ("float16",), ("none", "windowed"))
 for name, only_exact in (("exact", True), ("16 bits too", False)):
     one = best_that_fits(found, only_exact)
     print(f"{name}: " + ("none fits" if one is None else f"{one.plan}, {longer(one)}"))

@@ -288,7 +288,7 @@ class Problem:
         }  # fmt: skip
         other = Problem(**(settings | changes))
         if (other.network, other.optimizer) == (self.network, self.optimizer):
-            other.module, other._steps = self.module, self._steps
+            other.module, other._steps, other.chain = self.module, self._steps, self.chain
         return other
 
     @property
