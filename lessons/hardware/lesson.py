@@ -696,11 +696,11 @@ rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H1
 card, price, computer, resale = "RTX 3090", 500, 500, 0  # computer: 0 if you have one
 its_hours, power = 20 * 104, 0.35 * 0.20  # 20 hours a week, 2 years; 350 W, a kWh for 0.20
 owned = {paid: (paid - resale) / its_hours + power for paid in (price, price + computer)}
-what_they_buy(traced(name, precision), batch, million, rents, card, owned)
+what_they_buy(traced(name, precision), batch, million, rents, card, owned, its_hours / 24)
 
 # %% [markdown] slide="notes"
 # At the lowest rents the 90 epochs cost 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
-# nothing they take a P100 37 days. (A month is 720 hours.) Is the model to be trusted? What others timed, in samples a
+# nothing they take a P100 37 days. (A month is 720 hours, of your own card its 87.) Is the model to be trusted? What others timed, in samples a
 # second, and the model at their batch:
 
 # %% slide="skip" folded=true
@@ -771,16 +771,16 @@ for row in (*TRAINED, *HALVES):
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
-# - **Nothing:** a T4 in mixed precision, else a P100; save often.
+# - **Nothing:** a T4 in mixed precision (as timed; the table is in float32), else a P100; save often.
 # - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
 # - **1,000 dollars:** the same. With your own computer, buy if rent is above the table's limit.
 
 # %% [markdown] slide="notes"
 # An RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, for 1.4 times the speed: about a tenth more a sample. An A100's
-# samples cost 1.6 to 2.9 times as much; rent it for its 40 GiB. The limits rise with the RTX 3090's rent: put in the
-# dearest, 0.43, and run the cells again.
+# samples cost 1.6 to 2.9 times as much; rent it for its 40 GiB. The limits of rented cards rise with the RTX 3090's
+# rent: put in the dearest, 0.43, and run the cells again.
 #
-# With the computer to be bought too, the limit is above the dearest rent. Put in `resale`, what you can sell both for.
+# With the computer to be bought too, the limit is above the dearest rent. Put in a `resale` price and see.
 
 # %% [markdown] slide="slide"
 # ## What people believe

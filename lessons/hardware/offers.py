@@ -39,17 +39,21 @@ def rent_range(card: str) -> tuple[float, ...]:
     return (min(prices), max(prices)) if prices else ()
 
 
-def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float]) -> list[Offer]:
+def offers(
+    rents: Mapping[str, float], bought: str, owned: Mapping[int, float], own_hours: float = MONTH_HOURS
+) -> list[Offer]:
     """What is lent for nothing, rented, and bought used.
 
     Args:
         rents: dollars for an hour of each rented card.
         bought: the card that is bought.
         owned: dollars for an hour of it, by the dollars it was bought for.
+        own_hours: hours in a month that it runs, over which its price was spread.
     """
     lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week * MONTH_HOURS / (7 * 24)) for one in LENT]
     rented = [Offer("rented", card, hour) for card, hour in rents.items()]
-    return [*lent, *rented, *(Offer(f"used, {price:,} dollars", bought, hour) for price, hour in owned.items())]
+    used = [Offer(f"used, {price:,} dollars", bought, hour, own_hours) for price, hour in owned.items()]
+    return [*lent, *rented, *used]
 
 
 def as_it_runs(card: Device) -> Device:
@@ -91,15 +95,21 @@ def against_timings(steps: Mapping[tuple[str, str], StepTrace]) -> pd.DataFrame:
 
 
 def what_they_buy(
-    step: StepTrace, batch: int, million: float, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
+    step: StepTrace,
+    batch: int,
+    million: float,
+    rents: Mapping[str, float],
+    bought: str,
+    owned: Mapping[int, float],
+    own_hours: float = MONTH_HOURS,
 ) -> pd.DataFrame:
     """One row an offer: what fits, how fast it trains, what a dollar and a month train, and what so many samples cost.
 
     Days and a month's samples count the hours that the offer has; dollars of a used card are its share by the hour.
-    The last three arguments are those of `offers`.
+    The last four arguments are those of `offers`.
     """
     rows = {}
-    for offer in offers(rents, bought, owned):
+    for offer in offers(rents, bought, owned, own_hours):
         speed = model_speed(step, batch, offer.card)
         hour = 3600 * speed / 1e6
         hours = million / hour

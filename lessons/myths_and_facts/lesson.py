@@ -415,7 +415,7 @@ side_by_side(
 # %% [markdown] slide="notes"
 # *Partly right* and not *outdated*: it did not hold of the one card of its day that was measured, and came true with
 # newer cards and newer kernels (the same Titan X with cuDNN 4 and 5.1). The number compares a card with *two* CPUs and
-# with Torch's code: one CPU would raise it, up to double (the K40 then passes 20, but not 50); better code would lower
+# with Torch's code: one CPU would raise it, up to double (the K40 then passes 20 on some networks); better code would lower
 # it (*How it was judged*).
 
 # %% [markdown] slide="slide"

@@ -184,7 +184,7 @@ print(f"{'peak':>32}: {format_bytes(lora.peak_bytes):>10},", end=" ")
 print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
-# The three are a float32 log-softmax, its gradient and the logits' own. Without them the peak moves into the backward
+# The three are float32: the log-softmax, its gradient, and that of the logits' float32 copy. Without them the peak moves into the backward
 # pass of a layer, so it falls by less than 2.94 GiB. A *loss in pieces* never holds all logits at once: PyTorch 2.13,
 # torchtune and Liger Kernel have one (lesson 13, *Further*).
 
@@ -439,7 +439,7 @@ held = sum(part.numel() * part.element_size() for pair in cache for part in pair
 print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 // 32:,}")
 
 # %% [markdown] slide="subslide"
-# Weights and context leave the rest of the card to the caches. How many sequences is that?
+# Weights and the driver's context leave the rest of the card to the caches. How many sequences is that?
 
 # %% folded=true
 room = room_for_tensors(card)
@@ -622,7 +622,7 @@ print(f"with endless arithmetic {each(512, short, four, on=boundless):.0f}")
 # fit, and get 32 each, is chance.)
 
 # %% [markdown] slide="slide"
-# **What would you shrink?** On a full card each user gets 32 tokens a second whatever fills it, so the card's total
+# **What would you shrink?** While reading decides, each user of a full card gets 32 tokens a second, so the card's total
 # grows only with the number of users. Say they have 2,048 tokens each. Do you put the weights in 4 bits, or the caches
 # in 8?
 
@@ -640,6 +640,21 @@ for what, weights, bits, value_bytes in (
     rate = each(2048, users, bits, value_bytes, on)
     print(f"{what:>13}: {format_bytes(room_for_tensors(on) - weights)} for caches,", end=" ")
     print(f"{users:>3} users, {rate:.0f} tokens/s each, {users * rate:,.0f} in all")
+
+# %% [markdown] slide="notes"
+# The rule is a bound: it lets caches be read while the products with the weights compute. Kernels run in turn. Add up the
+# longer time of the products and that of attention:
+
+# %% slide="skip" folded=true
+for what, bits, value_bytes, users in (("4-bit weights", four, 2, 70), ("both", four, 1, 140)):
+    products = serving.decode(shape, 0, users, 2, bits)  # no tokens before: no attention
+    whole = serving.decode(shape, 2048, users, value_bytes, bits)
+    attention = replace(
+        whole, flops=whole.flops - products.flops, traffic=whole.traffic - products.traffic
+    )
+    rate = 1 / (products.seconds(card) + attention.seconds(card))
+    print(f"RTX 4090, {what}, {users} users:", end=" ")
+    print(f"{rate:.0f} tokens/s each, {users * rate:,.0f} in all")
 
 # %% [markdown] slide="skip"
 # <details><summary>Which of the two?</summary>
@@ -669,7 +684,8 @@ for what, weights, bits, value_bytes in (
 
 # %% [markdown] slide="notes"
 # All 8 billion weights train on 24 GiB, with up to 4,779 tokens. Eight users fit, with 8,192 tokens each, in 16 bits.
-# Reading bounds decode: on a full card, what is shrunk makes room for more users, each as fast as before.
+# Reading bounds decode: on a full card, what is shrunk makes room for more users, each as fast as before
+# until the products' arithmetic takes longer.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -862,7 +878,7 @@ judge([89, 90, 91])
 # ```
 #
 # Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
-# keeps a float32 copy of its input. In 16 bits, as here, adapters lose small updates as any weight does. `from_pretrained` leaves a model as for serving, and then nothing is computed again,
+# keeps a float32 copy of its input. In 16 bits, as here, adapters lose small updates as any weight does, once the rate has fallen. `from_pretrained` leaves a model as for serving, and then nothing is computed again,
 # silently: hence `model.train()`.
 # 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
 # gets into the backward pass. Your own model's step: `course trace --hf config.json`.

@@ -351,8 +351,8 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Tower
-# and layers are 14V to 34Lh, with V entries and L layers: GPT-2's vocabulary makes the tower its peak, and the 48 wider
-# layers of GPT-2 XL outweigh theirs. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
+# and layers are 14V to 34Lh, with V entries and L layers: GPT-2's vocabulary makes the tower most of its peak; of GPT-2 XL's
+# the 48 wider layers are most. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
 # the 0.006 GiB still missing are what norms and attention note for each token.
 #
 # The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step
@@ -741,7 +741,7 @@ judge([84, 85, 86, 87, 88])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes. Fused, length adds time, not memory.
+# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes. Fused, for as many tokens, length adds time, not memory.
 # 2. GPT-2's logits then fill the card: work in place or in pieces.
 # 3. Recompute only to fit: layers and loss again take 8.51 to 1.25 GiB, and 27 to 40 ms (predicted).
 

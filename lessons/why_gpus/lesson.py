@@ -241,8 +241,8 @@ charges(
 #
 # A step like this is called *bound by overhead*.
 #
-# The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. That
-# does not matter as long as a kernel ends before the host has issued the next, 10 µs or more later. The price of a launch
+# The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. But for
+# the last kernel that is hidden as long as each ends before the host has issued the next, 10 µs or more later. The price of a launch
 # does. Change that alone, and the answer stays far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
@@ -653,8 +653,8 @@ pd.DataFrame(
 # Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
 
 # %% [markdown] slide="notes"
-# A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. The devices
-# are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and 38's grid, which is also 59's, are by the
+# A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. In the
+# model the devices are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and 38's grid, which is also 59's, are by the
 # model; the rest was published.
 
 # %%
@@ -673,10 +673,10 @@ judge([38, 52, 54, 59])
 
 # %% [markdown] slide="notes"
 # And your network? Time a step; then give every layer 2 inputs and 2 units, and time it again, as the cell that you
-# changed did. The second time is overhead. The difference is the work that overhead does not hide, in whichever layers
-# it is: that is what a card can speed up, besides fewer launches of the update.
+# changed did. The second time is overhead. The difference is work, in whichever layers it is: that is what a card can
+# speed up, besides fewer launches of the update.
 #
-# Are the two about equal? Then do not expect much of a card: by our model CPU and card are about even. Are they far
+# Are the two about equal? Then a card wins little: its kernels at 10 µs each against your launches decide. Are they far
 # apart? Then the roofline says, layer by layer, what the difference waits for. Lines from your card (`course record`)
 # would settle it.
 #
@@ -728,8 +728,8 @@ pd.DataFrame(
 # %% [markdown] slide="skip"
 # With cuDNN 4.0 the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons. The row
 # *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show its
-# limits. No card exceeds its peak, so cuDNN 5.1 needs fewer operations than our formula counts. That may be its Winograd
-# kernels for 3 × 3 convolutions. Why the K40 is slower than the model, the table does not say.
+# limits. 7.7 of 6.6 TFLOP/s takes a higher clock than the listed one, or fewer operations than our formula counts, such as
+# Winograd kernels need for 3 × 3 convolutions. Why the K40 is slower than the model, the table does not say.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
