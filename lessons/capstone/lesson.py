@@ -940,8 +940,8 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. VGG-16 takes micro-batches. ResNet-50 has batch norm: it takes recomputation, and offload with it where the link
-#    is fast for the card's kernels (Titan X: yes; RTX 3090: no).
+# 1. VGG-16 takes micro-batches. ResNet-50, with batch norm, takes recomputation, and offload too where the link is fast
+#    for the card's kernels.
 # 2. Take 16 bits first, if they count as the same update.
 # 3. Offload at most what the same pass's kernels can hide.
 # 4. Judge the combination: savings need not add up.

@@ -771,7 +771,7 @@ for row in (*TRAINED, *HALVES):
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
-# - **Nothing:** a T4 in mixed precision (as timed; the table is in float32), else a P100; save often.
+# - **Nothing:** a T4 in mixed precision, else a P100; save often.
 # - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
 # - **1,000 dollars:** the same. With your own computer, buy if rent is above the table's limit.
 
