@@ -288,7 +288,9 @@ class Problem:
         }  # fmt: skip
         other = Problem(**(settings | changes))
         if (other.network, other.optimizer) == (self.network, self.optimizer):
-            other.module, other._steps, other.chain = self.module, self._steps, self.chain
+            other.module, other._steps = self.module, self._steps
+            if "chain" in vars(self):  # not every network is one
+                other.chain = self.chain
         return other
 
     @property
