@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from course_utils.machine.hardware import Device, roofline_seconds
 from lessons.shared.language_models import Shape
 
-VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
 
 def cache_bytes(shape: Shape, tokens: int, batch: int = 1, value_bytes: float = 2, kv_heads: int | None = None) -> int:
     """Bytes of keys and values: 2 · layers · kv_heads · (hidden / heads) · tokens · batch · bytes of a value.

@@ -32,11 +32,6 @@ class Reached:
         """Operations a second."""
         return self.flops / self.seconds
 
-    def share_of_roof(self, device: Device, precision: str = "float32") -> float:
-        """Its rate as a share of what the roofline allows it; above 1 where the ceiling is not one for its kernel."""
-        roof = min(device.reached_flops_per_s(precision), self.intensity * device.reached_bytes_per_s())
-        return self.rate / roof
-
 
 def roofline(device: Device, layers: Sequence[Reached], title: str = "", precision: str = "float32") -> Picture:
     """Both ceilings of a device over arithmetic intensity, the ridge between them named, and a point a layer.

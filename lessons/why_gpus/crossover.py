@@ -76,23 +76,6 @@ class BatchTimes:
             bends.add(low + 0.5)
         return sorted(bends)
 
-    def flat_until(self, share: float = 1.1) -> int:
-        """The largest batch whose step takes at most `share` times as long as that of batch 1.
-
-        Raises:
-            CourseError: share is below 1, or the time does not grow with the batch.
-        """
-        if share < 1:
-            raise CourseError(f"share must be 1 or more, got {share}")
-        limit = share * float(self.at(1))
-        if float(self.at(MOST)) <= limit:
-            raise CourseError(f"the step on {self.name} takes as long at any batch")
-        low, high = 1, MOST
-        while high - low > 1:  # the time never falls, so halving finds it
-            middle = (low + high) // 2
-            low, high = (middle, high) if float(self.at(middle)) <= limit else (low, middle)
-        return low
-
 
 @dataclass(frozen=True)
 class Lead:

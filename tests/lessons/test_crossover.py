@@ -117,20 +117,7 @@ def test_a_lead_can_be_lost_again():
     assert said("CPU", "GPU", [Lead(1, True), Lead(2000, False)]) == "CPU wins up to a batch of about 2,000, then GPU"
 
 
-@law
-@given(some_times(), st.floats(1, 3))
-def test_flat_until_is_the_last_batch_within_the_share(times, share):
-    if times.at(2**40) <= share * times.at(1):
-        with pytest.raises(CourseError, match="as long at any batch"):
-            times.flat_until(share)
-        return
-    batch = times.flat_until(share)
-    assert times.at(batch) <= share * times.at(1) < times.at(batch + 1)
-
-
 def test_wrong_arguments_are_one_line():
-    with pytest.raises(CourseError, match=r"share must be 1 or more, got 0\.5"):
-        lines(1, 1).flat_until(0.5)
     with pytest.raises(CourseError, match="no device called"):
         batch_times(hidden_layer_step(4, 10), "Voodoo 2")
     step = hidden_layer_step(4, 10)
