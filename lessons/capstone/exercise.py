@@ -196,7 +196,8 @@ graded.least_time(least_time)
 # - surely fits: its state is *fits*, not *tight*;
 # - takes at most 20 % longer than the plain step on a card that held it.
 #
-# Not VGG-16 with 256 images on a Titan X, the lesson's first problem. The cell below judges any plan, with the reason; change its first lines.
+# Not VGG-16 with 256 images on a Titan X, the lesson's first problem. The cell below judges any plan, with the reason;
+# change its first lines.
 
 # %%
 problem = Problem("ResNet-50", 256, "T4")

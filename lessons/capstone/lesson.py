@@ -559,10 +559,10 @@ pd.DataFrame(rows).T
 # Each row searches again among all plans. Every verdict assumes that a convolution wants scratch memory, about half of the maps
 # that it touches: our guess from one rounded figure of 2016. The second row takes twice as much.
 #
-# Three rows rest on measurements. *As above* comes nearest to VGG-16 with cuDNN 4.0, *twice the arithmetic* to cuDNN 5.1.
-# And in batches below 128 an image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the row *small batches* adds
-# that loss to every plan, and the last row takes twice the scratch memory too. As the series ends at 128, 2 × 128 pays
-# nothing, which favours it.
+# Three rows rest on measurements. *As above* comes nearest to VGG-16 with cuDNN 4.0, *twice the arithmetic* to cuDNN
+# 5.1. And in batches below 128 an image of GoogLeNet takes longer on a Titan X, by Caffe2's published times (07): the
+# row *small batches* adds that loss to every plan, and the last row takes twice the scratch memory too. As the series
+# ends at 128, 2 × 128 pays nothing, which favours it.
 
 # %% slide="skip" folded=true
 def faster(problem, times):
@@ -910,9 +910,10 @@ pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 # One question: **which techniques together?**
 
 # %% [markdown] slide="notes"
-# Each point is a combination, hollow where it does not fit or is tight. Try three things. Find the exact plan with the lowest
-# peak. Go to the fastest of all, float16 with offload *all, 3 in flight*, and take its two techniques away one at a time: what is each
-# for? Then find a plan that is slow *and* does not fit: what does it pay for? (*All, 3 in flight* is *windowed 3*.)
+# Each point is a combination, hollow where it does not fit or is tight. Try three things. Find the exact plan with the
+# lowest peak. Go to the fastest of all, float16 with offload *all, 3 in flight*, and take its two techniques away one
+# at a time: what is each for? Then find a plan that is slow *and* does not fit: what does it pay for? (*All, 3 in
+# flight* is *windowed 3*.)
 
 # %% tags=["nbval-ignore-output"]
 plan_explorer(vgg)

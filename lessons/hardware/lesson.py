@@ -700,8 +700,8 @@ what_they_buy(traced(name, precision), batch, million, rents, card, owned, its_h
 
 # %% [markdown] slide="notes"
 # At the lowest rents the 90 epochs cost 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
-# nothing they take a P100 37 days. (A month is 720 hours, of your own card its 87.) Is the model to be trusted? What others timed, in samples a
-# second, and the model at their batch:
+# nothing they take a P100 37 days. (A month is 720 hours, of your own card its 87.) Is the model to be trusted? What
+# others timed, in samples a second, and the model at their batch:
 
 # %% slide="skip" folded=true
 with torch.device("meta"):

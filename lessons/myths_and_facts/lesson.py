@@ -364,9 +364,9 @@ side_by_side(
 # Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (An H100 SXM comes
 # with NVLink: we model it without to separate the link from the card.)
 #
-# Why 2.0, when a GTX Titan can do 3.0? We count on 6 GB/s, near the 6 GiB/s of a text of that time. And an Intel processor of its day has 40
-# lanes, some eight for each of four cards: at 3.0 they carry about what 16 carry at 2.0. With 16 lanes of 3.0 each, the
-# cards would gain a little more than the dashed line asks.
+# Why 2.0, when a GTX Titan can do 3.0? We count on 6 GB/s, near the 6 GiB/s of a text of that time. And an Intel
+# processor of its day has 40 lanes, some eight for each of four cards: at 3.0 they carry about what 16 carry at 2.0.
+# With 16 lanes of 3.0 each, the cards would gain a little more than the dashed line asks.
 
 # %% slide="subslide" folded=true
 told(92, found, votes)

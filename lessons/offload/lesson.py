@@ -306,9 +306,9 @@ schedule_lanes(
 )
 
 # %% [markdown] slide="notes"
-# Compare with the first schedule: in the forward pass the copies now follow one another with hardly a gap, and a late one
-# catches up under later kernels. The price is memory, as a map stays on the card until it has left. **How many can be in flight before the
-# peak rises? How many until hardly anything waits?**
+# Compare with the first schedule: in the forward pass the copies now follow one another with hardly a gap, and a late
+# one catches up under later kernels. The price is memory, as a map stays on the card until it has left. **How many can
+# be in flight before the peak rises? How many until hardly anything waits?**
 
 # %% slide="subslide"
 print(f"the card without the context: {format_bytes(room)}")
@@ -420,10 +420,10 @@ table
 # bits a V100, an A100 and an H100 ask for more than any of them has.**
 
 # %% [markdown] slide="notes"
-# One more thing decides your R: does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
-# bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and 312 TFLOP/s, NVIDIA's data sheet). Twice
-# the bytes at half the rate: the last column holds for TF32 too. So far our float32 has been without it
-# (`torch.backends.cudnn.allow_tf32 = False`). Here is our step with it:
+# One more thing decides your R: does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets
+# convolutions use it: values of four bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and
+# 312 TFLOP/s, NVIDIA's data sheet). Twice the bytes at half the rate: the last column holds for TF32 too. So far our
+# float32 has been without it (`torch.backends.cudnn.allow_tf32 = False`). Here is our step with it:
 
 
 # %% slide="subslide"
@@ -585,8 +585,9 @@ offload_explorer(moves="everything, 2 in flight")
 #
 # <details><summary>What you will see</summary>
 #
-# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take a little more
-# than half as long (indices keep their eight bytes), the kernels on tensor cores far less than half. From PCIe 4.0 on it is below a forward pass. A T4 has PCIe 3.0.
+# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take a little
+# more than half as long (indices keep their eight bytes), the kernels on tensor cores far less than half. From PCIe 4.0
+# on it is below a forward pass. A T4 has PCIe 3.0.
 #
 # </details>
 
@@ -769,10 +770,11 @@ if gpu is not None:
 # %% [markdown] slide="skip"
 # ## Appendix: the paper of 2016
 #
-# Rhu et al. (*vDNN*, 2016) were among the first to offload whole networks, on a Maxwell Titan X with 12 GiB and PCIe 3.0. This appendix
-# counts as they did, in GB: forward and backward pass, every map allocated throughout where nothing moves, activations in
-# place. Their policies are *all*, *conv* (what convolutions read) and *dyn*, a search for the fastest plan that fits, with
-# convolutions that are fast and need workspace, or slow and need none. *Lost* is 1 − fastest step / this step.
+# Rhu et al. (*vDNN*, 2016) were among the first to offload whole networks, on a Maxwell Titan X with 12 GiB and PCIe
+# 3.0. This appendix counts as they did, in GB: forward and backward pass, every map allocated throughout where nothing
+# moves, activations in place. Their policies are *all*, *conv* (what convolutions read) and *dyn*, a search for the
+# fastest plan that fits, with convolutions that are fast and need workspace, or slow and need none. *Lost* is 1 −
+# fastest step / this step.
 
 # %% slide="skip" folded=true
 published = comparison(runs())

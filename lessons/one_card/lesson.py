@@ -184,9 +184,9 @@ print(f"{'peak':>32}: {format_bytes(lora.peak_bytes):>10},", end=" ")
 print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
-# The three are float32: the log-softmax, its gradient, and that of the logits' float32 copy. Without them the peak moves into the backward
-# pass of a layer, so it falls by less than 2.94 GiB. A *loss in pieces* never holds all logits at once: PyTorch 2.13,
-# torchtune and Liger Kernel have one (lesson 13, *Further*).
+# The three are float32: the log-softmax, its gradient, and that of the logits' float32 copy. Without them the peak
+# moves into the backward pass of a layer, so it falls by less than 2.94 GiB. A *loss in pieces* never holds all logits
+# at once: PyTorch 2.13, torchtune and Liger Kernel have one (lesson 13, *Further*).
 
 # %% [markdown] slide="subslide"
 # By hand. Hu and others (2021): a frozen linear layer of h inputs and k outputs gets an *adapter* of *rank* r beside
@@ -352,9 +352,10 @@ print(f"published {4096 / 1650:.1f} s")
 # writes the weight (4) and both moments (8). The card does 2 operations for a weight and token forward, 2 again where
 # layers are recomputed, and 4 backward.
 #
-# So *if nothing overlaps* the card computes for one second and waits for three or four. That is one design. Another keeps
-# 8-bit moments in pages that move to the card, and updates there. A published run of it on this card (torchtune's README
-# and configuration: 1,650 tokens/s) takes little longer than the computing that we expect. *Further*: overlap, and several passes an update.
+# So *if nothing overlaps* the card computes for one second and waits for three or four. That is one design. Another
+# keeps 8-bit moments in pages that move to the card, and updates there. A published run of it on this card (torchtune's
+# README and configuration: 1,650 tokens/s) takes little longer than the computing that we expect. *Further*: overlap,
+# and several passes an update.
 
 # %% [markdown] slide="subslide"
 # And there is a price in precision. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
@@ -538,9 +539,10 @@ print(f"Q4_K_M: expected {card.reached_bytes_per_s() / read:.0f} tokens/s,", end
 print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% [markdown] slide="notes"
-# Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The measured point lies where
-# reading puts it, at four fifths of the published bandwidth. Hollow points are modelled, at the rates that we expect. With weights of 4 to 6 bits, Q4_K_M, llama.cpp wrote more than twice as fast,
-# though not as fast as the bytes allow: the 4-bit figures below are optimistic. From here on nothing is measured.
+# Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The measured point lies
+# where reading puts it, at four fifths of the published bandwidth. Hollow points are modelled, at the rates that we
+# expect. With weights of 4 to 6 bits, Q4_K_M, llama.cpp wrote more than twice as fast, though not as fast as the bytes
+# allow: the 4-bit figures below are optimistic. From here on nothing is measured.
 
 # %% [markdown] slide="slide"
 # ## A full card
@@ -776,9 +778,10 @@ for decay in (0.999, 0.95):
     print(f"{decay} · v rounds back to v for {same:,} of {len(every):,} values of bfloat16")
 
 # %% [markdown] slide="skip"
-# The first moment hardly matters. The second, v, is multiplied by 0.999 in each step. That takes away 0.1 %, less than half
-# the distance between two bfloat16 values, so 0.999 · v rounds back to v. (Where 5 % go, v falls.) Once the gradients have shrunk, v is still
-# large, and the steps are a third as long as they should be. (Real gradients change sign, so the figures differ.)
+# The first moment hardly matters. The second, v, is multiplied by 0.999 in each step. That takes away 0.1 %, less than
+# half the distance between two bfloat16 values, so 0.999 · v rounds back to v. (Where 5 % go, v falls.) Once the
+# gradients have shrunk, v is still large, and the steps are a third as long as they should be. (Real gradients change
+# sign, so the figures differ.)
 #
 # **All in float32 on the host.** It moves 28 bytes a weight in place of 14. (Another remedy is stochastic rounding of
 # all three. torchtune publishes a recipe that trains in bfloat16 without float32 copies.)
@@ -878,10 +881,10 @@ judge([89, 90, 91])
 # ```
 #
 # Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
-# keeps a float32 copy of its input. In 16 bits, as here, adapters lose small updates as any weight does, once the rate has fallen. `from_pretrained` leaves a model as for serving, and then nothing is computed again,
-# silently: hence `model.train()`.
-# 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
-# gets into the backward pass. Your own model's step: `course trace --hf config.json`.
+# keeps a float32 copy of its input. In 16 bits, as here, adapters lose small updates as any weight does, once the rate
+# has fallen. `from_pretrained` leaves a model as for serving, and then nothing is computed again, silently: hence
+# `model.train()`. 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook`
+# is how a step gets into the backward pass. Your own model's step: `course trace --hf config.json`.
 
 # %% [markdown] slide="skip"
 # **How many tokens until the card waits no more?** All weights are trained, in one pass of so many tokens an update.

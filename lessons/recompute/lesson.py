@@ -404,8 +404,8 @@ pd.DataFrame(rows).set_index("network")
 # ReLUs and pools compute little: they are cheap to run again. The one expensive layer that runs again is `conv2_2`.
 
 # %% [markdown] slide="notes"
-# From here on at batch 128. Where a segment ends with a convolution, that one does not run again at all: its backward pass needs its input
-# alone.
+# From here on at batch 128. Where a segment ends with a convolution, that one does not run again at all: its backward
+# pass needs its input alone.
 
 # %% folded=true
 vgg_plain = vgg.step().at(128)
@@ -658,8 +658,8 @@ print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}"
 # it costs 46 %. For half of the memory recomputing is far cheaper.
 #
 # Added to four even segments (*both*), offload gains nothing: of the maps at the peak only 196 MiB were kept since the
-# forward pass (Explore, below), the input of the segment at work, which had to be on the card to run it. **And both, with the best even number of segments, 19, and
-# every map moved (*all*)?**
+# forward pass (Explore, below), the input of the segment at work, which had to be on the card to run it. **And both,
+# with the best even number of segments, 19, and every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"

@@ -225,9 +225,9 @@ graded.best_block(best_block)
 # most 30 % of the original's, with the same loss and the same gradients: no more than a piece of the logits may be
 # alive at a time, in the forward pass and in the backward pass.
 #
-# The original's loss is the mean over all tokens; no label is left out. The check compares the two models on random tokens:
-# 4 texts of 63, so that most sizes of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`, as PyTorch
-# advises.
+# The original's loss is the mean over all tokens; no label is left out. The check compares the two models on random
+# tokens: 4 texts of 63, so that most sizes of a piece leave a shorter last one. Give `checkpoint` the argument
+# `use_reentrant=False`, as PyTorch advises.
 
 # %%
 print(inspect.getsource(Reader))

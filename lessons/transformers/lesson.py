@@ -62,8 +62,9 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # it was in 2019; the library `transformers` calls that *eager*. *Dropout* sets a tenth of some maps to zero. GPT-2 has a
 # trained row for each of 1,024 positions in a text; for the long one we give it 8,192.
 #
-# Parameters, gradients and AdamW's two moments take 950 MiB (the long text's positions add 42), whatever the batch. (In bfloat16 alone most small updates are
-# lost, as lesson 08 showed. We count bytes here: a float32 copy of the weights would add 4 a parameter, and change no map.)
+# Parameters, gradients and AdamW's two moments take 950 MiB (the long text's positions add 42), whatever the batch. (In
+# bfloat16 alone most small updates are lost, as lesson 08 showed. We count bytes here: a float32 copy of the weights
+# would add 4 a parameter, and change no map.)
 
 # %% [markdown] slide="slide"
 # ## A map of tokens

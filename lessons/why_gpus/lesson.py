@@ -241,9 +241,9 @@ charges(
 #
 # A step like this is called *bound by overhead*.
 #
-# The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. But for
-# the last kernel that is hidden as long as each ends before the host has issued the next, 10 µs or more later. The price of a launch
-# does. Change that alone, and the answer stays far from what the rates promise:
+# The model ignores that a card with few threads does not reach these rates, and that a kernel has a shortest time. But
+# for the last kernel that is hidden as long as each ends before the host has issued the next, 10 µs or more later. The
+# price of a launch does. Change that alone, and the answer stays far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -654,8 +654,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. In the
-# model the devices are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and 38's grid, which is also 59's, are by the
-# model; the rest was published.
+# model the devices are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and 38's grid, which is also
+# 59's, are by the model; the rest was published.
 
 # %%
 judge([38, 52, 54, 59])
