@@ -197,8 +197,8 @@ print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 #
 # > y = W x + s · B (A x)
 #
-# A begins at random and B at zero, so that at first nothing changes. With both at zero nothing would ever change: the
-# gradient of each is multiplied by the other. One layer, two steps:
+# A begins at random and B at zero, so that at first nothing changes. With both at zero neither would have a gradient, as A
+# has none in the first step below: the gradient of each is multiplied by the other. One layer, two steps:
 
 # %%
 torch.manual_seed(0)

@@ -603,8 +603,8 @@ pd.DataFrame(rows, ["before", "after", "more"]).T
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# The last row is the whole price: nearly half as long again, for a seventh of the memory. So choose
-# the fastest filled point that fits the card.
+# The last row is the whole price: nearly half as long again, for a seventh of the memory. First keep the loss alone, by the
+# same operators; then take the fastest of these that fits.
 #
 # What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
 
