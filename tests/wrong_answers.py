@@ -632,13 +632,14 @@ TYPICAL = {
         lambda card, taken, tok, b: max(0, (card - max(taken)) // (tok * b)),
     ],
     "tokens_per_second": [
-        lambda w, c, b, f, bw, ar: 1 / max((w + b * c) / bw, b * f / ar),
+        lambda w, c, b, f, bw, ar: b / max((w + b * c) / bw, b * f / ar),
+        lambda w, c, b, f, bw, ar: 1 / (max(w / bw, b * f / ar) + b * c / bw),
         lambda w, c, b, f, bw, ar: b / ((w + b * c) / bw + b * f / ar),
-        lambda w, c, b, f, bw, ar: b / max((w + c) / bw, b * f / ar),
-        lambda w, c, b, f, bw, ar: b / max(b * (w + c) / bw, b * f / ar),
-        lambda w, c, b, f, bw, ar: b / max((w + b * c) / bw, f / ar),
-        lambda w, c, b, f, bw, ar: b / min((w + b * c) / bw, b * f / ar),
-        lambda w, c, b, f, bw, ar: max((w + b * c) / bw, b * f / ar),
+        lambda w, c, b, f, bw, ar: b / (max(w / bw, b * f / ar) + c / bw),
+        lambda w, c, b, f, bw, ar: b / (max(b * w / bw, b * f / ar) + b * c / bw),
+        lambda w, c, b, f, bw, ar: b / (max(w / bw, f / ar) + b * c / bw),
+        lambda w, c, b, f, bw, ar: b / (min(w / bw, b * f / ar) + b * c / bw),
+        lambda w, c, b, f, bw, ar: max(w / bw, b * f / ar) + b * c / bw,
     ],
 }  # fmt: skip
 

@@ -34,9 +34,11 @@ def context_by_floor(card, taken, token, batch):
 
 
 def rate_by_times(weights, cache, batch, flops, bandwidth, arithmetic):
-    reading = (weights + batch * cache) / bandwidth
-    computing = batch * flops / arithmetic
-    return batch / (reading if reading > computing else computing)
+    reading, computing = weights / bandwidth, batch * flops / arithmetic
+    seconds = reading if reading > computing else computing
+    for _ in range(batch):
+        seconds += cache / bandwidth
+    return batch / seconds
 
 
 class TwoLinears(nn.Module):
@@ -104,9 +106,9 @@ RIGHT = {
     ],
     "longest_context": [lambda c, taken, t, b: max(0, (c - sum(taken)) // (t * b)), context_by_floor],
     "tokens_per_second": [
-        lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, b * f / p),
+        lambda w, c, b, f, bw, p: b / (max(w / bw, b * f / p) + b * c / bw),
         rate_by_times,
-        lambda w, c, b, f, bw, p: min(b * bw / (w + b * c), p / f),
+        lambda w, c, b, f, bw, p: 1 / (max(w / bw / b, f / p) + c / bw),
     ],
     "adapt_layer": [TwoLinears, TwoParameters, MergedWhenRun, WithDropout],
 }
@@ -165,9 +167,12 @@ WRONG = {
     ],
     "tokens_per_second": [
         (lambda w, c, b, f, bw, p: RIGHT["tokens_per_second"][0](w, c, b, f, bw, p) / 1000, "1000 times too small"),
-        (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), "shorter of the two times"),
+        (lambda w, c, b, f, bw, p: b / (min(w / bw, b * f / p) + b * c / bw), "shorter of the products' two times"),
+        (lambda w, c, b, f, bw, p: min(b * bw / (w + b * c), p / f), "while the products compute"),
+        (lambda w, c, b, f, bw, p: b / (max(w, b * c) / bw + b * f / p), None),
         (lambda w, c, b, f, bw, p: round(RIGHT["tokens_per_second"][0](w, c, b, f, bw, p)), "rounded to the nearest"),
         (lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p), "Each sequence has its own"),
+        (lambda w, c, b, f, bw, p: b / (max(w / bw, f / p) + c / bw), "Each sequence has its own"),
     ],
 }
 
@@ -201,8 +206,10 @@ TERMS = {
         "card - sum(taken)": "what is free",
     },
     "tokens_per_second": {
-        "reading": "the time of reading",
-        "computing": "the time of computing",
+        "weights / bandwidth": "the reading of the weights",
+        "batch * flops / arithmetic": "the products' arithmetic",
+        "products": "the time of the products",
+        "attention": "the time of attention",
         "batch * cache": "the caches",
     },
 }

@@ -244,8 +244,10 @@ longest_context = Check(
 
 
 def _rate(weights: float, cache: float, batch: int, flops: float, bandwidth: float, arithmetic: float) -> float:
-    return batch / max((weights + batch * cache) / bandwidth, batch * flops / arithmetic)
+    return batch / (max(weights / bandwidth, batch * flops / arithmetic) + batch * cache / bandwidth)
 
+
+IN_TURN = "Attention reads the caches when the products are done, so its time is added."
 
 tokens_per_second = Check(
     "tokens_per_second",
@@ -258,38 +260,42 @@ tokens_per_second = Check(
         (2e9, 1e6, 1, 6e9, 3e12, 1e12),
     ],
     slips=[
-        Slip("weights for each", lambda w, c, b, f, bw, p: b / max(b * (w + c) / bw, b * f / p),
+        Slip("one roof for both", lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, b * f / p),
+             f"You let the caches be read while the products compute. {IN_TURN}"),
+        Slip("weights for each", lambda w, c, b, f, bw, p: b / (max(b * w / bw, b * f / p) + b * c / bw),
              "You read the weights once for every sequence. A batch reads them once: that is what it is for."),
-        Slip("one cache", lambda w, c, b, f, bw, p: b / max((w + c) / bw, b * f / p),
+        Slip("one cache", lambda w, c, b, f, bw, p: b / (max(w / bw, b * f / p) + c / bw),
              "You read one cache. Every sequence has its own, and all are read."),
         Slip("no cache", lambda w, c, b, f, bw, p: b / max(w / bw, b * f / p),
              "You left out the caches: every token reads all keys and values before it."),
-        Slip("of one sequence", lambda w, c, b, f, bw, p: 1 / max((w + b * c) / bw, b * f / p),
+        Slip("of one sequence", lambda w, c, b, f, bw, p: 1 / (max(w / bw, b * f / p) + b * c / bw),
              "That is one sequence's rate. All of the batch write at once, and their tokens add up."),
-        Slip("one token's arithmetic", lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, f / p),
+        Slip("one token's arithmetic", lambda w, c, b, f, bw, p: b / (max(w / bw, f / p) + b * c / bw),
              "You counted the arithmetic of one token. Each sequence needs its own: `batch` times as much."),
         Slip("added up", lambda w, c, b, f, bw, p: b / ((w + b * c) / bw + b * f / p),
-             "You added both times. They pass side by side, so the longer one counts."),
-        Slip("the shorter", lambda w, c, b, f, bw, p: b / min((w + b * c) / bw, b * f / p),
-             "You took the shorter of the two times. The step is over when both are."),
+             "You added all three times. The products read and compute side by side: the longer of these two counts."),
+        Slip("the longest of three", lambda w, c, b, f, bw, p: b / max(w / bw, b * f / p, b * c / bw),
+             f"You took the longest of three times. {IN_TURN}"),
+        Slip("the shorter", lambda w, c, b, f, bw, p: b / (min(w / bw, b * f / p) + b * c / bw),
+             "You took the shorter of the products' two times. They are over when both are."),
         Slip("bandwidth alone", lambda w, c, b, f, bw, p: b * bw / (w + b * c),
-             "You let bandwidth decide alone. At a large batch arithmetic takes longer."),
+             "You let bandwidth decide alone. At a large batch the products' arithmetic takes longer."),
+        Slip("computed, then read", lambda w, c, b, f, bw, p: b / (b * f / p + b * c / bw),
+             "You left out the reading of the weights. For a small batch it takes longer than the arithmetic."),
         Slip("arithmetic alone", lambda w, c, b, f, bw, p: p / f,
              "You let arithmetic decide alone. All weights must be read for it, every time."),
-        Slip("seconds a token", lambda w, c, b, f, bw, p: max((w + b * c) / bw, b * f / p) / b,
+        Slip("seconds a token", lambda w, c, b, f, bw, p: (max(w / bw, b * f / p) + b * c / bw) / b,
              "Those are the seconds of one token. Tokens a second are asked for: one divided by that."),
-        Slip("caches multiplied", lambda w, c, b, f, bw, p: b / max(b * w * c / bw, b * f / p),
-             "You multiplied weights and caches. Both are read, so their bytes add up."),
         Slip("weights for each, no cache", lambda w, c, b, f, bw, p: b / max(b * w / bw, b * f / p),
              "Two things: a batch reads the weights once for all its sequences, and every cache is read too."),
-        Slip("one cache, one token", lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p),
+        Slip("one cache, one token", lambda w, c, b, f, bw, p: b / (max(w / bw, f / p) + c / bw),
              "You counted one cache and the arithmetic of one token. Each sequence has its own."),
-        Slip("the mean", lambda w, c, b, f, bw, p: 2 * b / ((w + b * c) / bw + b * f / p),
-             "You took the mean of both times. They pass side by side, so the longer one counts."),
-        Slip("seconds", lambda w, c, b, f, bw, p: max((w + b * c) / bw, b * f / p),
+        Slip("one roof, one cache, one token", lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p),
+             f"You counted one cache and the arithmetic of one token. Each sequence has its own. {IN_TURN}"),
+        Slip("seconds", lambda w, c, b, f, bw, p: max(w / bw, b * f / p) + b * c / bw,
              "Those are the seconds of one step. Tokens a second are asked for."),
     ],
-    takeaway="Bandwidth bounds a small batch, and each sequence more shares the reading of the weights.",
+    takeaway="A batch shares the reading of the weights, until its products compute for longer; caches are not shared.",
 )  # fmt: skip
 
 check = CheckCell(globals())

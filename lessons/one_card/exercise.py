@@ -168,20 +168,24 @@ graded.longest_context(longest_context)
 # %% [markdown] question="tokens_per_second" points=3 difficulty=2 minutes=9
 # ## 5. How fast it can write
 #
-# To write one token for each of `batch` sequences, a card reads all `weights` bytes once and each sequence's `cache`
-# bytes, at `bandwidth` bytes a second. It computes `flops` operations for each sequence, at `arithmetic` operations a
-# second. Both go on side by side.
+# To write one token for each of `batch` sequences, a card does two things in turn.
 #
-# Return the most tokens a second that all sequences together can reach.
+# - *Products* with the weights: it reads all `weights` bytes once, and computes `flops` operations for each sequence. The
+#   two go on side by side.
+# - *Attention*: it reads each sequence's `cache` bytes. The few operations take no longer than that.
+#
+# It reads `bandwidth` bytes and computes `arithmetic` operations a second.
+#
+# Return the tokens a second of all sequences together.
 
 
 # %% answer="tokens_per_second"
 def tokens_per_second(weights, cache, batch, flops, bandwidth, arithmetic):
     """Tokens a second of the whole batch."""
     # BEGIN SOLUTION
-    reading = (weights + batch * cache) / bandwidth
-    computing = batch * flops / arithmetic
-    return batch / max(reading, computing)
+    products = max(weights / bandwidth, batch * flops / arithmetic)
+    attention = batch * cache / bandwidth
+    return batch / (products + attention)
     # END SOLUTION
 
 
@@ -194,8 +198,11 @@ check("tokens_per_second")
 # **My number is the same for every batch.** Which bytes are read once for all sequences, and which for each?
 
 # %% [markdown] hint="tokens_per_second"
-# **It is right for small batches only.** There are two times, and the longer one decides. With few sequences that is
-# the reading. With many?
+# **It is right for small batches only.** The products take the longer of two times. With few sequences that is the
+# reading. With many?
+
+# %% [markdown] hint="tokens_per_second"
+# **My number is too large for large batches.** Are the caches read while the products compute, or before and after?
 
 # %% graded="tokens_per_second"
 from lessons.one_card import graded

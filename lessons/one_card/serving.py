@@ -1,7 +1,8 @@
 """Serving a language model: what weights and the key-value cache take, and how fast tokens can be expected.
 
 Prefill reads a whole prompt at once; decode reads one token a sequence and needs the keys and values of all before it.
-Both are counted as one pass over the weights with attention, and placed under the roofline of `hardware`.
+Either is a pass of two parts, the products with the weights and attention. Their kernels run in turn, so each part is
+placed under the roofline of `hardware` by itself, and their times add up.
 """
 
 from __future__ import annotations
@@ -35,18 +36,16 @@ def matrix_values(shape: Shape) -> int:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One pass over the weights: its arithmetic, what it reads and writes, and the tokens that come of it.
+class Part:
+    """Kernels that are alike: their arithmetic, and what they read and write.
 
     Attributes:
         flops: a multiply-add counts as two.
-        traffic: bytes of weights and cache; maps stay in the chip's caches or are small beside them.
-        tokens: that are read by it.
+        traffic: bytes of weights or cache; maps stay in the chip's caches or are small beside them.
     """
 
     flops: float
     traffic: float
-    tokens: int
 
     @property
     def intensity(self) -> float:
@@ -54,11 +53,39 @@ class Pass:
         return self.flops / self.traffic
 
     def seconds(self, device: Device, precision: str = "float16") -> float:
-        """As the roofline expects, at the rates that `device` is expected to reach; launches come on top."""
+        """As the roofline expects: the longer of arithmetic and reading."""
         return roofline_seconds(self.flops, self.traffic, device, precision)
 
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass through the model: its two parts, and the tokens that it reads."""
+
+    products: Part
+    attention: Part
+    tokens: int
+
+    @property
+    def flops(self) -> float:
+        """Operations of both parts."""
+        return self.products.flops + self.attention.flops
+
+    @property
+    def traffic(self) -> float:
+        """Bytes of both parts."""
+        return self.products.traffic + self.attention.traffic
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte, of the whole pass."""
+        return self.flops / self.traffic
+
+    def seconds(self, device: Device, precision: str = "float16") -> float:
+        """Both parts, one after the other, at the rates that `device` is expected to reach; launches come on top."""
+        return self.products.seconds(device, precision) + self.attention.seconds(device, precision)
+
     def tokens_per_second(self, device: Device, precision: str = "float16") -> float:
-        """As the roofline expects; at most, where the device's rates are those on paper."""
+        """As expected; at most, where the device's rates are those on paper."""
         return self.tokens / self.seconds(device, precision)
 
 
@@ -68,14 +95,17 @@ def _attention_flops(shape: Shape, queries: int, keys: float) -> float:
 
 
 def prefill(shape: Shape, prompt: int, batch: int = 1, value_bytes: float = 2) -> Pass:
-    """A prompt of so many tokens read at once: weights are read once, the cache is written.
+    """A prompt of so many tokens read at once: weights are read once, and so is the cache that they give.
 
     The head runs for every token, as `forward` does; a server runs it for the last alone. A token looks at half of the
     prompt on average.
     """
-    flops = batch * (2 * matrix_values(shape) * prompt + _attention_flops(shape, prompt, prompt / 2))
-    traffic = value_bytes * matrix_values(shape) + cache_bytes(shape, prompt, batch, value_bytes)
-    return Pass(flops, traffic, batch * prompt)
+    values = matrix_values(shape)
+    return Pass(
+        Part(2 * values * batch * prompt, value_bytes * values),
+        Part(batch * _attention_flops(shape, prompt, prompt / 2), cache_bytes(shape, prompt, batch, value_bytes)),
+        batch * prompt,
+    )
 
 
 def decode(
@@ -90,7 +120,10 @@ def decode(
         value_bytes: of weights and cache.
         weight_bits: of a weight, where weights are kept in fewer bits than the cache; arithmetic stays the same.
     """
-    flops = batch * (2 * matrix_values(shape) + _attention_flops(shape, 1, context))
+    values = matrix_values(shape)
     of_weights = value_bytes if weight_bits is None else weight_bits / 8
-    traffic = of_weights * matrix_values(shape) + cache_bytes(shape, context, batch, value_bytes)
-    return Pass(flops, traffic, batch)
+    return Pass(
+        Part(2 * values * batch, of_weights * values),
+        Part(batch * _attention_flops(shape, 1, context), cache_bytes(shape, context, batch, value_bytes)),
+        batch,
+    )

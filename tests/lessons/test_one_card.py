@@ -319,6 +319,40 @@ class TestServing:
         assert prompt.seconds(card) == pytest.approx(prompt.flops / card.reached_flops_per_s("float16"))
         assert serving.decode(shape, 0, weight_bits=4).seconds(card) == pytest.approx(one.seconds(card) / 4)
 
+    @pytest.mark.parametrize(("users", "context"), [(1, 8192), (32, 2048), (146, 2048), (147, 2048), (400, 512)])
+    def test_the_parts_of_a_step_add_up_by_hand(self, users, context):
+        """Llama-3-8B on an RTX 4090: 110.55 TFLOP/s and 756 GB/s are expected.
+
+        Its layers have products of 4096 by 4096 (two), 1024 (two) and 14336 (three), its head one of 128,256. A token
+        has 32 heads of 128 values, which are multiplied with each key and each value, of which 8 heads are kept.
+        """
+        values = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14_336) + 4096 * 128_256 + 65 * 4096  # and norms, by count
+        reads, computes = 2 * values / 756e9, users * 2 * values / 110.55e12
+        attends = users * context * 32 * (2 * 8 * 128 * 2) / 756e9
+        attention_computes = users * context * 32 * (2 * 32 * 128 * 2) / 110.55e12
+        assert attention_computes < attends / 30
+        assert (computes > reads) == (users > 146)
+        step = serving.decode(SHAPES["Llama-3-8B"], context, users)
+        assert step.seconds(device("RTX 4090")) == pytest.approx(max(reads, computes) + attends)
+        one_roof = max(reads + attends, computes + attention_computes)  # what it would be if nothing ran in turn
+        assert (step.seconds(device("RTX 4090")) > 1.001 * one_roof) == (users > 146)
+
+    def test_published_times_are_a_part_of_the_weights_and_one_of_the_cache(self):
+        """llama.cpp on an RTX 4090, Llama-3-8B: a token's time over the cache's tokens is a line for either format.
+
+        GPU-Benchmarks-on-LLM-Inference, May 2024, tg 512, 1024, 4096 and 8192: half of them are in the cache.
+        """
+        published = {"16 bits": (54.84, 54.34, 52.63, 50.88), "Q4_K_M": (130.58, 127.74, 119.44, 110.66)}
+        lines = {}
+        for bits, rates in published.items():
+            times = 1 / np.array(rates)
+            lines[bits] = np.polyfit((256, 512, 2048, 4096), times, 1)
+            assert np.polyval(lines[bits], (256, 512, 2048, 4096)) == pytest.approx(times, rel=0.01)
+        assert lines["16 bits"][0] == pytest.approx(lines["Q4_K_M"][0], rel=0.05)  # the cache is the same
+        assert lines["16 bits"][1] > 2 * lines["Q4_K_M"][1]  # the weights are not
+        ours = serving.decode(SHAPES["Llama-3-8B"], 0).seconds(device("RTX 4090"))
+        assert lines["16 bits"][1] == pytest.approx(ours, rel=0.1)
+
     def test_arithmetic_is_torchs_own_count(self):
         from torch.utils.flop_counter import FlopCounterMode
 
