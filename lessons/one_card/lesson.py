@@ -558,8 +558,8 @@ for name, rates in MEASURED.items():  # a token's time against half of what is w
 #
 # The last two lines fit the rates published for 512 to 8,192 tokens, with weights in 16 bits and in 4 to 6 (Q4_K_M). A
 # token's time is a sum: a part that the weights decide, and a part that grows with the cache, alike for either format. We
-# expect 75 % for both. The cache is read at half of that. (The published command asks for no fused attention. Whether that
-# is why, these figures cannot tell.) From here on nothing is measured.
+# expect 75 % for both. The cache is read at half of that. (The published command does not ask for fused attention. Whether
+# that is why, these figures cannot tell.) From here on nothing is measured.
 
 # %% [markdown] slide="slide"
 # ## A full card
@@ -647,22 +647,24 @@ for what, context, many, bits in (
     print(f"attention takes {format_seconds(full.attention.seconds(card))}")
     print("    each gets", ", ".join(f"{each(context, many, bits, on=it):.0f} {name}"
                                      for name, it in faster.items()))  # fmt: skip
-turn = card.ridge("float16") * four / 16
-print(f"4-bit weights: products compute from {turn:.0f} users on; in all", end=" ")
-print(", ".join(f"{many * each(2048, many, four):,.0f} tokens/s at {many}" for many in (25, 50, 70)))
+turn, own = card.ridge("float16"), full.attention.seconds(card) / many
+print(f"products compute from {turn:.0f} users on, with 4-bit weights {turn * four / 16:.0f}:")
+print(f"    a user more adds {1e3 * own:.2f} ms before,", end=" ")
+print(f"{1e3 * (own + computing / many):.2f} after; in all", end=" ")
+print(", ".join(f"{u * each(2048, u, four):,.0f} tokens/s for {u}" for u in (25, 50, 70)))
 print(f"attention: {full.attention.intensity:.0f} operations a byte, whatever the users")
 slope, alone = paces["16 bits"]
 print(f"8 of 8,192, as llama.cpp read: {1 / (alone + 8 * 8192 * slope):.0f} tokens/s each")
 
 # %% [markdown] slide="notes"
 # (Each key is read for its own sequence alone, and serves the four query heads that share it.) Eight users wait for reading
-# and nothing else. With 4-bit weights products compute from 48 users on. Yet the step has no corner there, at which one
-# limit takes over from the other: at 70 users more arithmetic would help, and so would more bandwidth. Beyond 48 each user
-# adds as much time as the one before, so the total grows no more.
+# and nothing else. With 4-bit weights products compute from 48 users on. That is a bend, not a corner at which arithmetic
+# takes over: attention reads on, so at 70 users more arithmetic would help, and so would more bandwidth. From 48 on the
+# whole time is proportional to the users, and the total grows no more.
 #
-# What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth err either way: llama.cpp reached
-# more for weights in 16 bits, less for 4 bits and for caches. At its two rates each of the eight would get 24 tokens a
-# second in place of 32.
+# What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth may err either way: llama.cpp
+# reached more for weights in 16 bits, less for 4 bits and for caches. At its two rates each of the eight would get 24
+# tokens a second in place of 32.
 
 # %% [markdown] slide="slide"
 # **What would you shrink?** Say that users have 2,048 tokens each. Do you put the weights in 4 bits, or the caches in 8?
@@ -691,8 +693,8 @@ for what, weights, bits, value_bytes in (
 # </details>
 
 # %% [markdown] slide="notes"
-# On the small card weights in 4 bits make room for more users, 70 to 65, but caches in 8 bits write a little more in all: for
-# 65 users products with 16-bit weights still read. Both are paid for in rounding. We suppose a kernel that unpacks 4-bit
+# On the small card weights in 4 bits make room for more users, 70 to 65, but caches in 8 bits write a little more in all:
+# with 16-bit weights products read for any number of users below 146. Both are paid for in rounding. We suppose a kernel that unpacks 4-bit
 # weights while it multiplies. Where a 16-bit copy is written first and read again, as by bitsandbytes for a batch, 4.6
 # bytes a weight move in place of 2: 4 bits buy room and cost speed.
 
@@ -712,7 +714,7 @@ for what, weights, bits, value_bytes in (
 
 # %% [markdown] slide="notes"
 # All 8 billion weights train on 24 GiB, with up to 4,779 tokens. Eight users fit, with 8,192 tokens each, in 16 bits.
-# Decode reads: what is shrunk makes room for more users, each as fast as before, until the products' arithmetic takes
+# Decode mostly reads: what is shrunk makes room for more users, each as fast as before, until the products' arithmetic takes
 # longer than their weights.
 
 # %% [markdown] slide="skip"
@@ -721,8 +723,9 @@ for what, weights, bits, value_bytes in (
 # **What was traced, and what is assumed.** The trace runs on shapes, through five layers; the middle one is then
 # repeated until there are 32. All tensors of autograd and of recomputation are traced, LoRA's maps, and the 16-bit
 # copies of 4-bit weights. We assume that 4-bit kernels and a fused AdamW make no scratch memory, and that a gradient
-# used at once is freed before the next operator. The first line below traces eight layers both ways; the second is AdamW as torch runs it by
-# default. (QLoRA as published rounds the scales as well, to 4.13 bits a weight in place of 4.5: Dettmers and others, 2023.)
+# used at once is freed before the next operator. The first line below traces eight layers both ways; the second is AdamW
+# as torch runs it by default. (QLoRA as published rounds the scales as well, to 4.13 bits a weight in place of 4.5:
+# Dettmers and others, 2023.)
 
 # %% slide="skip" folded=true
 short, all_eight = (
@@ -774,8 +777,8 @@ for size in (0.1, 0.03, 0.01, 0.001):
         moved = rounded(rounded(weight) + change) - rounded(weight)
         arrives = (moved * change).sum() / change.square().sum()
         noise = (moved - arrives * change).norm() / change.norm()
-        print(f"{100 * size:4.1f} % of the weights, {name}: {100 * arrives:.0f} % arrives,", end=" ")
-        print(f"noise {100 * noise:.0f} %", end="")
+        print(f"{100 * size:4.1f} % of the weights, {name}: {100 * arrives:.0f} %", end=" ")
+        print(f"arrives, noise {100 * noise:.0f} %", end="")
         back = f", {100 * (moved == 0).double().mean():.0f} % of the values as before"
         print(back if name == "bfloat16" else "")
 
