@@ -284,7 +284,7 @@ reveal(
 # %% slide="subslide" folded=true
 role_bars(
     {name: roles(ledger) for name, ledger in kept.items()},
-    f"At the loss: optimizer state goes, {stay:.0f} % of the maps stay",
+    f"Every map kept: LoRA sheds the optimizer state and {100 - stay:.0f} % of the maps",
     card,
 )
 
