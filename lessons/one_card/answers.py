@@ -171,7 +171,7 @@ WRONG = {
         (lambda w, c, b, f, bw, p: min(b * bw / (w + b * c), p / f), "while the products compute"),
         (lambda w, c, b, f, bw, p: b / (max(w, b * c) / bw + b * f / p), None),
         (lambda w, c, b, f, bw, p: round(RIGHT["tokens_per_second"][0](w, c, b, f, bw, p)), "rounded to the nearest"),
-        (lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p), "Each sequence has its own"),
+        (lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p), "Each sequence has both"),
         (lambda w, c, b, f, bw, p: b / (max(w / bw, f / p) + c / bw), "Each sequence has its own"),
     ],
 }

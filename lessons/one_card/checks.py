@@ -291,7 +291,7 @@ tokens_per_second = Check(
         Slip("one cache, one token", lambda w, c, b, f, bw, p: b / (max(w / bw, f / p) + c / bw),
              "You counted one cache and the arithmetic of one token. Each sequence has its own."),
         Slip("one roof, one cache, one token", lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p),
-             f"You counted one cache and the arithmetic of one token. Each sequence has its own. {IN_TURN}"),
+             f"You read one cache while one token computes. Each sequence has both. {IN_TURN}"),
         Slip("seconds", lambda w, c, b, f, bw, p: max(w / bw, b * f / p) + b * c / bw,
              "Those are the seconds of one step. Tokens a second are asked for."),
     ],

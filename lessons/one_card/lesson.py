@@ -84,7 +84,7 @@ guess = predict("How much memory does this training step need at its peak?", uni
 guess
 
 # %% [markdown] slide="slide"
-# Start with what one would most like to do, train everything. AdamW keeps two moments a weight. By hand, all in 16 bits:
+# Start with what one would most like to do: train everything. AdamW keeps two moments a weight. By hand, all in 16 bits:
 
 # %%
 n = shape.parameters
@@ -116,8 +116,7 @@ print(f"{'for tensors':>12}: {format_bytes(room_for_tensors(card)):>10}, beside 
 # | *4-bit base and LoRA* (QLoRA) | the frozen weights of all layers too: 4 bits, half a byte, and a scale for every 64 | they are rounded |
 #
 # What is frozen has no gradient and no state. (*Head* is the last product here, which makes the logits, and not a head of
-# attention.)
-# Each bar below is a training step of the whole model, split by role at its own peak.
+# attention.) Each bar below is a training step of the whole model, split by role at its own peak.
 
 # %% folded=true
 steps = {name: step("Llama-3-8B", name) for name in METHODS}
@@ -301,7 +300,7 @@ print(f"adapters beside q and v alone: {100 * share:.0f} % of the maps stay")
 # %% [markdown] slide="slide"
 # ## What LoRA costs
 #
-# In memory: 20 runs with fused attention were measured on a T4, and our trace is 0.0 to 2.1 % below them (*Further*). In
+# In memory: of 40 runs measured on a T4 we trace the 20 with fused attention, and are 0.0 to 2.1 % below (*Further*). In
 # accuracy: after 5,000 steps on MetaMathQA, Llama-3.2-3B solved of GSM8K's 1,319 problems:
 #
 # | trained | values | solved |
@@ -317,8 +316,8 @@ print(f"one standard error, if the runs answer independently: {chance:.0f}")
 
 # %% [markdown] slide="notes"
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08 and eccc788; learning rates 1e-5 and 1e-4; peft
-# keeps adapters in float32.) With one seed each, 24 problems are within what chance makes of two equal models. That does not
-# show that they are equal, and another task may tell them apart.
+# keeps adapters in float32.) With one seed each, 24 problems are about as far apart as chance puts two equal models. So these
+# runs show no difference, nor that there is none, and another task may show one.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -336,7 +335,9 @@ head = shape.vocabulary * shape.hidden
 operations = 8 * serving.matrix_values(shape) - 2 * head  # the head is not computed again
 a_token = operations / card.reached_flops_per_s("float16")
 in_turn = {name: 2 * copy + 14 * n / rate for name, rate in hosts.items()}
-print(f"on the host, weights and both moments: {format_bytes(6 * n)}")
+attention = 4 * serving.prefill(shape, 2048).attention.flops  # forward, again, and backward
+print(f"on the host, weights and both moments: {format_bytes(6 * n)};", end=" ")
+print(f"attention, left out: {100 * attention / (2048 * operations):.0f} % more operations")
 pd.DataFrame(
     {
         f"host with {name}": [
@@ -353,7 +354,7 @@ pd.DataFrame(
 # The table is computed from published rates, of which we expect three quarters for memory and link, and 67 % for
 # arithmetic: 110 of 165 TFLOP/s. For an update the host moves 14 bytes a weight: it reads a gradient (2), and reads and
 # writes the weight (4) and both moments (8). The card does 2 operations for a weight and token forward, 2 again where
-# layers are recomputed, and 4 backward.
+# layers are recomputed, and 4 backward; attention comes on top.
 #
 # So *if nothing overlaps* the card computes for one second and waits for three or four. *Further*: overlap, several passes
 # an update, and moments in pages.
@@ -693,10 +694,10 @@ for what, weights, bits, value_bytes in (
 # </details>
 
 # %% [markdown] slide="notes"
-# On the small card weights in 4 bits make room for more users, 70 to 65, but caches in 8 bits write a little more in all:
-# with 16-bit weights products read for any number of users below 146. Both are paid for in rounding. We suppose a kernel that unpacks 4-bit
-# weights while it multiplies. Where a 16-bit copy is written first and read again, as by bitsandbytes for a batch, 4.6
-# bytes a weight move in place of 2: 4 bits buy room and cost speed.
+# On the small card weights in 4 bits make room for more users, 70 to 65, but with caches in 8 bits a little more is written
+# in all: products with 16-bit weights do not compute before 146 users. Both are paid for in rounding. We suppose a kernel
+# that unpacks 4-bit weights while it multiplies. Where a 16-bit copy is written first and read again, as by bitsandbytes
+# for a batch, 4.6 bytes a weight move in place of 2: 4 bits buy room and cost speed.
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -783,8 +784,8 @@ for size in (0.1, 0.03, 0.01, 0.001):
         print(back if name == "bfloat16" else "")
 
 # %% [markdown] slide="skip"
-# Noise is the rest of what changed, in per cent of the update. Weights in 4 bits have 16 values to choose from, and nearly
-# all go back to the one they came from. So an adapter stays beside a 4-bit base, or the base is turned to 16 bits first.
+# Noise is the rest of what changed, in per cent of the update. A weight in 4 bits has 16 values to choose from, and a small
+# update seldom moves it to the next. So an adapter stays beside a 4-bit base, or the base is turned to 16 bits first.
 #
 # **LoRA on this machine.** Six dense layers of 512, batch 256:
 
@@ -847,8 +848,8 @@ for name, rate in hosts.items():
     print(f"the card waits for {2 * copy + 28 * n / rate:.1f} s")
 
 # %% [markdown] slide="skip"
-# **LoRA on a T4** (fitcheck-llm 0.3.1). In MiB, the longest texts of each of the five models. We leave out the runs with
-# *eager* attention: they write the scores out, how often depends on the program, and we trace attention that is fused.
+# **LoRA on a T4** (fitcheck-llm 0.3.1). In MiB, the longest texts of each of the five models. Left out are the runs with
+# *eager* attention, which writes the scores out: our trace is of fused attention, which does not.
 
 # %% slide="skip" folded=true
 pairs = pd.read_csv(Path(serving.__file__).with_name("t4_pairs.csv"), comment="#")
