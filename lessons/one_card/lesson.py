@@ -317,7 +317,7 @@ print(f"one standard error, if the runs answer independently: {chance:.0f}")
 # %% [markdown] slide="notes"
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08 and eccc788; learning rates 1e-5 and 1e-4; peft
 # keeps adapters in float32.) With one seed each, 24 problems are about as far apart as chance puts two equal models. So these
-# runs show no difference, nor that there is none, and another task may show one.
+# runs show no difference, nor that there is none.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -557,10 +557,10 @@ for name, rates in MEASURED.items():  # a token's time against half of what is w
 # Two operations for a weight of two bytes are one operation a byte, far left of the ridge. The measured point is where
 # reading puts it, at four fifths of the published bandwidth. Hollow points are modelled, at the rates that we expect.
 #
-# The last two lines fit the rates published for 512 to 8,192 tokens, with weights in 16 bits and in 4 to 6 (Q4_K_M). A
-# token's time is a sum: a part that the weights decide, and a part that grows with the cache, alike for either format. We
-# expect 75 % for both. The cache is read at half of that. (The published command does not ask for fused attention. Whether
-# that is why, these figures cannot tell.) From here on nothing is measured.
+# The last two lines fit the rates published for 512 to 8,192 tokens, in 16 bits and in 4 to 6 (Q4_K_M). A token's time is a
+# sum: a part that the weights decide, and a part that grows with the cache, alike for either format. We expect 75 % for
+# both, but the cache is read at half of that. (The published command does not ask for fused attention.) From here on
+# nothing is measured.
 
 # %% [markdown] slide="slide"
 # ## A full card
@@ -694,10 +694,10 @@ for what, weights, bits, value_bytes in (
 # </details>
 
 # %% [markdown] slide="notes"
-# On the small card weights in 4 bits make room for more users, 70 to 65, but with caches in 8 bits a little more is written
-# in all: products with 16-bit weights do not compute before 146 users. Both are paid for in rounding. We suppose a kernel
-# that unpacks 4-bit weights while it multiplies. Where a 16-bit copy is written first and read again, as by bitsandbytes
-# for a batch, 4.6 bytes a weight move in place of 2: 4 bits buy room and cost speed.
+# (On the small card the 65 users of 8-bit caches get more in all than the 70 of 4-bit weights, whose products compute.) Both
+# are paid for in rounding. We suppose a kernel that unpacks 4-bit weights while it multiplies. Where a 16-bit copy is
+# written first and read again, as by bitsandbytes for a batch, 4.6 bytes a weight move in place of 2: 4 bits buy room and
+# cost speed.
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -739,9 +739,9 @@ more = default.peak_bytes - steps["full"].peak_bytes
 print(f"without fused=True: {format_bytes(more)} more, in the {default.peak_phase}")
 
 # %% [markdown] slide="skip"
-# **Which maps LoRA drops.** A map of 2,048 × 4,096 values takes 16 MiB. Each of 65 norms, written as separate operators,
-# kept one for the gradient of its own weight alone (a fused LayerNorm, as in lesson 13, keeps its input either way). The
-# head has no adapter, so its input goes too; and the first norm's float32 copy, of 32 MiB, as nothing below it is trained.
+# **Which maps LoRA drops.** Each of 65 norms, written as separate operators, kept a map of 16 MiB for the gradient of its own
+# weight alone. The head has no adapter, so its input goes too; and the first norm's float32 copy, of 32 MiB, as nothing
+# below it is trained.
 
 # %% slide="skip" folded=true
 def more_maps(part):
@@ -762,8 +762,8 @@ print(f"by hand {format_bytes((65 + 1 + 2) * 2048 * 4096 * 2)};", end=" ")
 print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 
 # %% [markdown] slide="skip"
-# **Merging rounds.** Updates of rank 16, in size a tenth to a thousandth of the weights they are added to. *Arrives*: how
-# much of the update is in what the weights have changed by.
+# **Merging rounds.** Updates of rank 16, a tenth to a thousandth of the weights' size. *Arrives*: how much of the update is
+# in what the weights have changed by; *noise*: the rest of that, in per cent of the update.
 
 # %% slide="skip" folded=true
 torch.manual_seed(0)
@@ -784,8 +784,8 @@ for size in (0.1, 0.03, 0.01, 0.001):
         print(back if name == "bfloat16" else "")
 
 # %% [markdown] slide="skip"
-# Noise is the rest of what changed, in per cent of the update. A weight in 4 bits has 16 values to choose from, and a small
-# update seldom moves it to the next. So an adapter stays beside a 4-bit base, or the base is turned to 16 bits first.
+# A weight in 4 bits has 16 values to choose from, and a small update seldom moves it to the next. So an adapter stays beside
+# a 4-bit base, or the base is turned to 16 bits first.
 #
 # **LoRA on this machine.** Six dense layers of 512, batch 256:
 
@@ -838,8 +838,7 @@ for decay in (0.999, 0.95):
 # gradients have shrunk, v is still large, and the steps are a third as long as they should be. (Real gradients change
 # sign, so the figures differ.)
 #
-# **All in float32 on the host.** It moves 28 bytes a weight in place of 14. (Another remedy is stochastic rounding of
-# all three. torchtune publishes a recipe that trains in bfloat16 without float32 copies.)
+# **All in float32 on the host.** It moves 28 bytes a weight in place of 14. (Another remedy is stochastic rounding.)
 
 # %% slide="skip" folded=true
 print(f"weights and moments in float32: {format_bytes(12 * n)}")
@@ -1001,11 +1000,10 @@ for name, rate in hosts.items():
 # (In brackets the number of passes.) Each gradient still leaves the card as soon as it is there, and the host adds it
 # to a sum. But the host updates once, and the weights come back once. With 2,048 tokens a pass the card always waits for
 # DDR4, where adding up alone takes longer; for DDR5 it does not from six passes on, at best. With 4,096, three passes are
-# enough for DDR4, at best. (A sum in 16 bits is rounded too; in float32 each further gradient moves 4 bytes more.)
+# enough for DDR4, at best.
 #
 # On the card itself, accumulation undoes what the step in the backward pass saves: the sum of all gradients would have to
-# stay from pass to pass. torchtune's recipe refuses the two together. With the sum on the host, the last pass can still
-# update each weight as its gradient arrives.
+# stay from pass to pass. torchtune's recipe refuses the two together.
 #
 # **Eight cards.** ZeRO and FSDP of lesson 11 share a step out. Stage 1 shares the moments, stage 2 the gradients too,
 # and stage 3 also the weights, which are gathered a layer at a time. The full step from above:
@@ -1034,21 +1032,15 @@ print(f"of 8,192 tokens in 92 % of the card: {fewer} users")
 
 # %% [markdown] slide="skip"
 # **Speculative decoding** (Leviathan and others, 2023). One user, too, can have several tokens a reading: a small model
-# proposes a few, and the large one checks them all in one pass, as if they were a prompt. That takes arithmetic, of
-# which one user leaves nearly all unused.
+# proposes a few, and the large one checks them all in one pass, as if they were a prompt: arithmetic that one user leaves
+# unused.
 #
 # **Mixture of experts.** Each token goes through a few of many feed-forward blocks: all weights have to be there, and
-# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token.
-# **Multi-head latent attention** keeps one short vector a token from which keys and values are computed: DeepSeek-V2
-# (DeepSeek-AI, 2024) has 60 layers, 576 values each, in place of 128 heads of 128 for keys and for values.
+# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token:
 
 # %% slide="skip" folded=true
 print(
     f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
-)
-latent, whole = 60 * 576 * 2, 60 * 2 * 128 * 128 * 2
-print(
-    f"DeepSeek-V2, a token: {latent:,} bytes; all heads {whole:,}, {whole / latent:.0f} times"
 )
 
 # %% [markdown] slide="skip"
