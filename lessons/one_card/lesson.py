@@ -316,8 +316,8 @@ print(f"one standard error, if the runs answer independently: {chance:.0f}")
 
 # %% [markdown] slide="notes"
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08 and eccc788; learning rates 1e-5 and 1e-4; peft
-# keeps adapters in float32.) With one seed each, 24 problems are about as far apart as chance puts two equal models. So these
-# runs show no difference, nor that there is none.
+# keeps adapters in float32.) With one seed each, 24 problems are about as far apart as chance puts two equal models. So
+# these runs show no difference, nor that there is none.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -739,9 +739,9 @@ more = default.peak_bytes - steps["full"].peak_bytes
 print(f"without fused=True: {format_bytes(more)} more, in the {default.peak_phase}")
 
 # %% [markdown] slide="skip"
-# **Which maps LoRA drops.** Each of 65 norms, written as separate operators, kept a map of 16 MiB for the gradient of its own
-# weight alone. The head has no adapter, so its input goes too; and the first norm's float32 copy, of 32 MiB, as nothing
-# below it is trained.
+# **Which maps LoRA drops.** Each of 65 norms, written as separate operators, kept a map of 16 MiB for the gradient of its
+# own weight alone. The head has no adapter, so its input goes too; and the first norm's float32 copy, of 32 MiB, as
+# nothing below it is trained.
 
 # %% slide="skip" folded=true
 def more_maps(part):
