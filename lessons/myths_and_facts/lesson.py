@@ -22,7 +22,7 @@
 # A number may be measured, traced, or modelled from published rates; where only a document can decide, the verdict is
 # marked *cited*.
 #
-# About 65 minutes.
+# About 75 minutes.
 
 # %% slide="skip" folded=true
 import pandas as pd
@@ -34,7 +34,6 @@ from course_utils.figures import side_by_side
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import fit
-from course_utils.units import format_bytes
 from lessons.claims import CLAIMS, judge
 from lessons.half_precision.claims import halving
 from lessons.hardware.claims import dense_net
@@ -118,32 +117,19 @@ better = (
 )
 told(81, found, votes, better)
 
-
 # %% folded=true
-def both(name):
-    """A step in float32 and under float16 autocast: its bars, and its growth in per cent."""
-    pair = halving(name)
-    return {"float32": roles(pair.full), "float16": roles(pair.half)}, -100 * pair.saved
-
-
 bars, title = {}, []
 for name in ("ResNet-50", "VGG-16"):
-    pair, grows = both(name)
-    bars |= {f"{name}, {precision}": shares for precision, shares in pair.items()}
-    title += [f"{name} {grows:+.0f} %"]
+    pair = halving(name)
+    bars |= {f"{name}, float32": roles(pair.full), f"{name}, float16": roles(pair.half)}
+    title += [f"{name} {-100 * pair.saved:+.0f} %"]
 role_bars(bars, f"Under float16 autocast: {', '.join(title)}")
-
-# %% slide="subslide" folded=true
-bars, grows = both("52 M dense net")
-more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
-role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
 # The verdict is about *halve* alone, under autocast. (With all weights in 16 bits too, these halve as well: that is
 # *full* beside the RTX 4090 below.) ResNet-50 comes near a half. VGG-16's maps lose two fifths of their bytes: the
 # indices of its pooling layers, for one, keep their eight bytes each. (*Other*, in yellow, is the 16-bit copies of the
-# weights.) The dense net has hardly any maps to halve, and grows: at its peak the gradient of its largest layer is
-# there twice, in 16 bits and in 32 (lesson 08).
+# weights.) A dense net has hardly any maps to halve; the one tried grows, for a reason that lesson 08 shows.
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -287,13 +273,11 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # We count what attention keeps for the backward pass, with its queries, keys and values; the source does not say what
-# it counts. It adds that its "memory footprint is the same no matter if you use dropout or masking". That is so of
-# flash attention. Ordinary attention keeps more with dropout, and more again with smaller heads. Ten and twenty are
-# what heads of 128 save with dropout. The blue bars, without it, reach neither; Llama-3-8B has heads of 128 and no
-# dropout. The rest of each layer stays, so the peak, which is what a card has to hold, falls less.
-#
-# All four cases are flash attention's own: FlashAttention-2 takes heads of up to 256 values, in 16 bits, with and
-# without dropout. A mask of your own it does not take: PyTorch then runs another kernel.
+# it counts. It says of flash attention that its "memory footprint is the same no matter if you use dropout or masking".
+# Ordinary attention's is not: it keeps more with dropout and with smaller heads. Ten and twenty are what heads of 128
+# save with dropout. The blue bars, without it, reach neither; Llama-3-8B has heads of 128 and no dropout. The rest of
+# each layer stays, so the peak falls less. (FlashAttention-2 covers all four: heads of up to 256 values, 16 bits, no
+# mask of your own.)
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -376,12 +360,11 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (An H100 SXM comes
-# with NVLink: we model it without, to separate the link from the card.) A dense network of another size gains about as
-# much: with every weight used once for a sample, computation and gradients grow together.
+# with NVLink: we model it without, to separate the link from the card.) A dense network a quarter as large gains about
+# as much (*How it was judged*): with every weight used once for a sample, computation and gradients grow together.
 #
 # Why 2.0, when a GTX Titan can do 3.0? An Intel processor of its day has 40 lanes, some eight for each of four cards:
-# at 3.0 they carry about what 16 carry at 2.0. With 16 lanes of 3.0 each, the cards would gain a little more than the
-# dashed line asks.
+# at 3.0 they carry about what 16 carry at 2.0.
 
 # %% slide="subslide" folded=true
 told(92, found, votes)
@@ -402,9 +385,8 @@ role_bars(
 
 # %% [markdown] slide="notes"
 # It says that it can be done, so one way is enough. The one that fits keeps no gradient, leaves the moments on the host
-# and does the update there; lesson 14 says what that costs. The published run goes another way: it keeps 8-bit moments
-# in pages, moves them to the card, updates there and takes its loss in pieces. We do not trace that way, and so do not
-# judge the 18.9 GiB that it reports.
+# and updates there; lesson 14 says what that costs. The published run has 8-bit moments in pages, and its loss in
+# pieces. We do not trace that way, and so do not judge the 18.9 GiB that it reports.
 
 # %% slide="subslide" folded=true
 better = (
@@ -429,11 +411,9 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # *Partly right* and not *outdated*: against two Xeons it did not hold of the one card sold by 2014 that was measured, a
-# K40 of 2013, although that ran with cuDNN 5.0, a library of 2016. It came true with newer cards and newer kernels:
-# compare the same Titan X with cuDNN 4.0 and 5.1.
-#
-# Against *one* Xeon the numbers would be higher, double at most: the K40 would then be up to 18, 28 or 29 times as
-# fast, by the network. Better CPU code would lower them (*How it was judged*).
+# K40 of 2013, although with a library of 2016. It came true with newer cards and newer kernels: compare the same Titan
+# X with cuDNN 4.0 and 5.1. Against *one* Xeon the numbers would be higher, double at most; better CPU code would lower
+# them (*How it was judged*).
 
 # %% [markdown] slide="slide"
 # ## Is that the reason?
@@ -468,9 +448,8 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # The first blue bar takes the sentence's reason away: the same computation, but every position of a convolution has
-# weights of its own, and all their gradients must be sent. The gain goes, so the reason is right. (It is then lesson
-# 11's dense net: each weight is used once for each image. No card of 2014 holds so many weights; their update is left
-# out.)
+# weights of its own, and all their gradients must be sent. The gain goes, so the reason is right. (No card of 2014
+# holds so many weights; their update is left out.)
 #
 # And yet AlexNet with 32 images gains less. The second blue bar gives each card a share of its dense layers (lesson
 # 11), so that their gradients are not sent: the gain is back. But dense layers alone do not decide. VGG-16 has nine
@@ -533,8 +512,8 @@ print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not ri
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# Little survives as it is written, and much in part: of your twelve one holds and nine hold in part; of all 96 that we
-# chose, a sixth and over half. Ask the same of each: **which part, of what, when, and on what condition?**
+# Little survives as it is written, and much in part: of your twelve, one holds and nine hold in part; of all 96, a
+# sixth and over half. Ask of each: **which part, of what, when, and on what condition?**
 
 # %% [markdown] slide="skip"
 # ## All of them

@@ -11,7 +11,7 @@ import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom import ROOT
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, by_cases, claim
+from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG, by_cases, claim
 from classroom.notebooks import topics
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
