@@ -281,15 +281,14 @@ def _rtx_2080_price() -> Finding:
 
 @claim(46, MATHWORKS, "Four to eight GPUs, rented in the cloud, speed training up.")
 def _several_in_the_cloud() -> Finding:
-    link = "PCIe 3.0 x16"
-    gains = [on_cards(traced(networks.resnet50).at(32), "V100", link, cards).speed_up for cards in (4, 8)]
-    dense = on_cards(dense_net().at(128), "V100", link, 4).speed_up
-    faster = gains[0] > 2 and gains[1] > 4
+    links, resnet = ("PCIe 3.0 x16", "NVLink 2"), traced(networks.resnet50).at(32)
+    gains = [on_cards(resnet, "V100", links[0], cards).speed_up for cards in (4, 8)]
+    dense = [on_cards(dense_net().at(128), "V100", link, 4).speed_up for link in links]
     return Finding(
-        RIGHT if faster and dense > 2 else PARTLY if faster or dense > 2 else WRONG,
+        by_cases(gain > least for gain, least in zip(gains + dense, (2, 4, 2, 2), strict=True)),
         f"modelled, V100s on PCIe 3.0: ResNet-50 {gains[0]:.1f} times as fast on 4, {gains[1]:.1f} on 8; "
-        f"the 52 M dense net {dense:.1f} on 4",
-        "Networks with much arithmetic for each byte of gradient gain; dense ones can lose.",
+        f"the 52 M dense net {dense[0]:.1f} on 4, over {links[1]} {dense[1]:.1f}",
+        "Networks with much arithmetic for each byte of gradient gain; a dense one can lose, if the link is slow.",
     )
 
 
@@ -406,20 +405,18 @@ def _parallelise_badly() -> Finding:
         "the 52 M dense net, batch 128,": dense_net().at(128),
         "ResNet-50, batch 32,": traced(networks.resnet50).at(32),
     }
-    gains = {
-        card: [on_cards(step, card, link, 4).speed_up for step in steps.values()]
-        for card, link in (("Tesla K40", "PCIe 2.0 x16"), ("A100", "PCIe 4.0 x16"))
-    }
-    badly = {card: [gain < 2 for gain in found] for card, found in gains.items()}
-    then, now = badly.values()
+    cases = ("Tesla K40", "PCIe 2.0 x16"), ("A100", "PCIe 4.0 x16"), ("A100", "NVLink 3")
+    gains = {name: [on_cards(step, *case, 4).speed_up for case in cases] for name, step in steps.items()}
+    then, *now = ([gain < 2 for gain in found] for found in zip(*gains.values(), strict=True))
+    today = [bad for found in now for bad in found]
     told = "; ".join(
-        f"{name} {old:.2f} times as fast on K40s, {new:.2f} on A100s"
-        for name, old, new in zip(steps, *gains.values(), strict=True)
+        f"{name} {old:.2f} times as fast on K40s, {new:.2f} on A100s, {fast:.2f} if those have NVLink"
+        for name, (old, new, fast) in gains.items()
     )
     return Finding(
-        RIGHT if all(now) else OUTDATED if all(then) else PARTLY if any(now) else WRONG,
+        OUTDATED if all(then) and not any(today) else by_cases([*then, *today]),
         f"modelled, 4 cards against one: {told}",
-        "It depends on the network and, in this model, not on the year.",
+        "It depends on the network and on the link, and in this model not on the year.",
     )
 
 
