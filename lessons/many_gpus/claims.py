@@ -21,7 +21,7 @@ from lessons.shared.sources import DETTMERS, traced
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
 LARGE = 1024  # a batch that is large beside BATCH
 SMALL = 32  # and one that is small
-FEW = 4  # so few that VGG-16 too computes for no longer than it sends
+FEW = 4  # so few that VGG-16 too computes for hardly longer than it sends
 LITTLE_GAIN = 1.5  # times as fast on four cards, and it is almost nothing
 LITTLE = 0.05  # of a speed-up, which nobody minds losing
 GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
@@ -178,8 +178,9 @@ def _convolutions_share() -> Finding:
         f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times. A card "
         f"computes so many times as long as it sends: {against}; VGG-16 with {FEW} gains "
         f"{few['VGG-16', FEW].speed_up:.1f} times",
-        "A shared weight is used at every position and its gradient is sent once. What decides is how long a card "
-        "computes while it sends; AlexNet computes little for its many dense weights, VGG-16 with few images too.",
+        "A shared weight is used at every position and its gradient is sent once. What decides is for how long a card "
+        "computes beside what it sends: AlexNet computes little for its many dense weights, and so does VGG-16 with "
+        "few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
     )

@@ -197,9 +197,10 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # With one text GPT-2 XL peaks in the update: to the four times, PyTorch's default Adam adds temporaries as large as the
-# weights. A fused update adds none, and the peak is within 5 % of four: this case holds. (The source's
-# calculator heads its column *Peak vRAM*.) The other three peak at the
-# loss, where no weight has a gradient yet, and the maps and logits of all texts are there.
+# weights. A fused update adds none, and the peak is within 5 % of four: this case holds. (It is in the backward pass:
+# the embedding, which is the head too, has its gradient there three times, two parts and their sum. The source's
+# calculator heads its column *Peak vRAM*.) The other three peak at the loss, where no weight has a gradient yet, and
+# the maps and logits of all texts are there.
 
 # %% slide="subslide" folded=true
 better = (
@@ -327,7 +328,7 @@ role_bars(
 
 # %% slide="subslide" folded=true
 better = (
-    "With 128 samples a card dense networks gain nothing, "
+    "With 128 samples a card both dense networks tried gain almost nothing, "
     "on GTX Titans over PCIe 2.0 or on H100s over PCIe 5.0."
 )
 told(4, found, votes, better)
@@ -360,8 +361,8 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (An H100 SXM comes
-# with NVLink: we model it without, to separate the link from the card.) A dense network a quarter as large gains about
-# as much (*How it was judged*): with every weight used once for a sample, computation and gradients grow together.
+# with NVLink: we model it without, to separate the link from the card.) A second dense network, of 12 million weights,
+# agrees (*How it was judged*).
 #
 # Why 2.0, when a GTX Titan can do 3.0? An Intel processor of its day has 40 lanes, some eight for each of four cards:
 # at 3.0 they carry about what 16 carry at 2.0.
@@ -423,7 +424,7 @@ side_by_side(
 # %% slide="subslide" folded=true
 better = (
     "Convolutions parallelise well, because their weights are shared; a network does "
-    "if it computes for longer than it sends."
+    "if it computes for much longer than it sends."
 )
 told(9, found, votes, better)
 
@@ -453,9 +454,9 @@ side_by_side(
 #
 # And yet AlexNet with 32 images gains less. The second blue bar gives each card a share of its dense layers (lesson
 # 11), so that their gradients are not sent: the gain is back. But dense layers alone do not decide. VGG-16 has nine
-# tenths of its weights in them and loses nothing with 32 images, because it computes for longer than its gradients
-# travel. With 4 images it no longer does, and the gain falls. (In the model gradients travel while the backward pass
-# is still running. Four is all that four cards can gain.)
+# tenths of its weights in them and loses nothing with 32 images: it computes for 7.6 times as long as it sends. With 4
+# images, and the same gradients, it computes for 1.1 times as long, and the gain falls; AlexNet with 32 is at 0.9. (In
+# the model gradients travel while the backward pass is still running. Four is all that four cards can gain.)
 
 # %% slide="skip" folded=true
 count(votes, found)
