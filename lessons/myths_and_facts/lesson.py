@@ -37,7 +37,7 @@ from course_utils.techniques.capacity import fit
 from lessons.claims import CLAIMS, judge
 from lessons.half_precision.claims import halving
 from lessons.hardware.claims import dense_net
-from lessons.many_gpus.claims import CARD, CARDS, FEW, LINK, LITTLE_GAIN, with_and_without_sharing
+from lessons.many_gpus.claims import CARD, CARDS, LINK, LITTLE_GAIN, with_and_without_sharing
 from lessons.memory.claims import epoch_peak
 from lessons.myths_and_facts.ballot import ballot, count
 from lessons.myths_and_facts.told import told
@@ -235,7 +235,7 @@ for model, tokens in FORMULA_AT:
     said = formula(model, tokens)
     for words, size in (("a layer", traced_bytes), ("formula", said), ("double", 2 * said)):
         kept[f"{model}, {tokens:,} tokens, {words}"] = size
-side_by_side(kept, "sbh bytes", "A layer traced beside the formula, which counts bytes already")
+side_by_side(kept, "sbh bytes", "A layer traced, and the formula: it counts bytes already")
 
 # %% [markdown] slide="notes"
 # The 34 adds 2 bytes for each 16-bit value and 1 for each value of a dropout mask (lesson 13). So the two bytes of a
@@ -435,7 +435,7 @@ gains = {
     "VGG-16, 128 images a card": shared,
     "… each position its own weights": unshared,
     "VGG-16, 32 images": with_and_without_sharing(vgg.at(32))[0],
-    f"VGG-16, {FEW} images": with_and_without_sharing(vgg.at(FEW))[0],
+    "VGG-16, 4 images": with_and_without_sharing(vgg.at(4))[0],
     "AlexNet, 128 images": with_and_without_sharing(alexnet.at(128))[0],
     "AlexNet, 32 images": with_and_without_sharing(few)[0],
     "… dense layers split by units": on_cards(few, CARD, LINK, CARDS, MIXED).speed_up,
