@@ -11,6 +11,7 @@ from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
+from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 from course_utils.units import format_bytes
@@ -25,16 +26,19 @@ TITAN_X_2016 = {"AlexNet": (81, 71), "OverFeat": (268, 242), "VGG-A": (529, 471)
 
 
 @lru_cache(maxsize=8)
-def halving(name: str, batch: int = 128) -> Halving:
-    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
+def _both(name: str) -> list[StepTrace]:
     network = NETWORKS[name]
     with torch.device("meta"):
         module = network.build()
-    full, half = (
-        training_step(module, network.input_shape, network.classes, precision=precision, name=name).at(batch)
+    return [
+        training_step(module, network.input_shape, network.classes, precision=precision, name=name)
         for precision in ("float32", "float16")
-    )
-    return Halving(full, half)
+    ]
+
+
+def halving(name: str, batch: int = 128) -> Halving:
+    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
+    return Halving(*(step.at(batch) for step in _both(name)))
 
 
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")

@@ -260,15 +260,14 @@ told(88, found, votes, better)
 
 # %% folded=true
 bars = {
-    f"{words}, {tokens} tokens, {how}": at[i][what]
-    for what, words in (("attention", "kept by attention"), ("peak", "the step's peak"))
-    for i, tokens in enumerate(("2,048", "4,096"))
+    f"{what}, {('2,048', '4,096')[i]} tokens, {how}": at[i][what]
+    for what, i in (("attention", 0), ("attention", 1), ("peak", 1))
     for how, at in less.items()
 }
 side_by_side(
     bars,
     "times less",
-    "GPT-2, flash attention: what attention keeps falls far more than the peak",
+    "GPT-2, flash attention: what attention keeps falls far more than the step's peak",
     blue=[name for name in bars if "no dropout" in name],
 )
 
