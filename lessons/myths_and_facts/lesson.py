@@ -187,7 +187,7 @@ together = {
 }
 for (name, batch), part in adam.items():
     told_apart = [f"{what} {part[names].sum():.1f}" for what, names in together.items()]
-    print(f"{name}, {batch} × 1,024, times the weights:", ", ".join(told_apart))
+    print(f"{name}, {batch} × 1,024:", ", ".join(told_apart))
 side_by_side(
     {f"{name}, {batch} × 1,024": float(times) for (name, batch), times in peaks.items()},
     "times",
@@ -222,20 +222,21 @@ for model in (SHAPES["GPT-2"], SHAPES["Llama-3-8B"], QWEN3):
 # tried the heads' values together are the hidden size.)
 
 # %% slide="subslide" folded=true
-better = (
-    "In 16 bits, with dropout and attention written out, "
-    "activations need L·sbh(34 + 5as/h) bytes."
-)
-told(85, found, votes, better)
+told(85, found, votes, "In 16 bits, written out, with dropout: L·sbh(34 + 5as/h) bytes.")
 
 # %% folded=true
 kept = {}
 for model, tokens in FORMULA_AT:
     traced_bytes = a_layer(Options(attention="eager", dropout=0.1), model, tokens)
     said = formula(model, tokens)
-    for words, size in (("a layer", traced_bytes), ("formula", said), ("double", 2 * said)):
-        kept[f"{model}, {tokens:,} tokens, {words}"] = size
-side_by_side(kept, "sbh bytes", "A layer traced, and the formula: it counts bytes already")
+    for what, size in (("a layer", traced_bytes), ("formula", said), ("its double", 2 * said)):
+        kept[f"{model}, {tokens:,} tokens, {what}"] = size
+side_by_side(
+    kept,
+    "sbh bytes",
+    "A layer traced, and the formula: it counts bytes already",
+    blue=[name for name in kept if "double" in name],
+)
 
 # %% [markdown] slide="notes"
 # The 34 adds 2 bytes for each 16-bit value and 1 for each value of a dropout mask (lesson 13). So the two bytes of a
@@ -253,21 +254,22 @@ dropout, without = (
 )
 peaks = [at["peak"] for found in less.values() for at in found]
 better = (
-    f"GPT-2's attention keeps {without} times less, {dropout} with dropout on its scores; "
+    f"GPT-2's attention keeps {without} times less, {dropout} with dropout on its scores, "
+    "with heads of 128 about half of that; "
     f"the step's peak is {min(peaks):.1f} to {max(peaks):.1f} times lower."
 )
 told(88, found, votes, better)
 
 # %% folded=true
 bars = {
-    f"{what}, {('2,048', '4,096')[i]} tokens, {how}": at[i][what]
+    f"{what}, {('2,048', '4,096')[i]}, {how}": at[i][what]
     for what, i in (("attention", 0), ("attention", 1), ("peak", 1))
     for how, at in less.items()
 }
 side_by_side(
     bars,
     "times less",
-    "GPT-2, flash attention: what attention keeps falls far more than the step's peak",
+    "GPT-2 at 2,048 and 4,096 tokens: attention keeps far less, the peak falls less",
     blue=[name for name in bars if "no dropout" in name],
 )
 
@@ -309,10 +311,11 @@ better = (
 told(2, found, votes, better)
 
 # %% folded=true
-dense = dense_net().at(128)
+dense = {"momentum": dense_net().at(128), "Adam": dense_net("adam").at(128)}
+of_6 = [f"{one.peak_bytes / (6 * 2**30):.0%}" for one in dense.values()]
 role_bars(
-    {"52 M dense net, batch 128": roles(dense)},
-    f"The network of that contest, traced: {dense.peak_bytes / (6 * 2**30):.0%} of 6 GiB",
+    {f"52 M dense net, {way}": roles(one) for way, one in dense.items()},
+    f"The network of that contest, traced: {of_6[0]} of 6 GiB, with Adam {of_6[1]}",
     hardware.device("GTX Titan"),
 )
 
@@ -349,8 +352,7 @@ gain = {
 side_by_side(
     gain,
     "times",
-    "Four cards, modelled: they pay if the link is fast for them, or the batch large "
-    "(outlined: never built)",
+    "Four cards pay with a fast link or a large batch (modelled; outlined: never built)",
     hollow=[
         *(f"GTX Titan, {link}, batch 128" for link in ("PCIe 5.0 x16", "NVLink 4")),
         *(f"H100 SXM, PCIe 5.0 x16, batch {batch:,}" for batch in (128, 1024)),
