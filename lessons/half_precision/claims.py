@@ -11,12 +11,13 @@ from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
+from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 from course_utils.units import format_bytes
 from lessons.batch_size.claims import HALF, NEARLY
 from lessons.half_precision.precision import Halving
-from lessons.shared.published import HALVES
+from lessons.shared.published import HALVES, TRAINED
 from lessons.shared.sources import DATAGURU
 
 # Milliseconds of a forward and backward pass on a Maxwell Titan X in float32 and float16: soumith's convnet-benchmarks,
@@ -25,16 +26,19 @@ TITAN_X_2016 = {"AlexNet": (81, 71), "OverFeat": (268, 242), "VGG-A": (529, 471)
 
 
 @lru_cache(maxsize=8)
-def halving(name: str, batch: int = 128) -> Halving:
-    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
+def _both(name: str) -> list[StepTrace]:
     network = NETWORKS[name]
     with torch.device("meta"):
         module = network.build()
-    full, half = (
-        training_step(module, network.input_shape, network.classes, precision=precision, name=name).at(batch)
+    return [
+        training_step(module, network.input_shape, network.classes, precision=precision, name=name)
         for precision in ("float32", "float16")
-    )
-    return Halving(full, half)
+    ]
+
+
+def halving(name: str, batch: int = 128) -> Halving:
+    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
+    return Halving(*(step.at(batch) for step in _both(name)))
 
 
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
@@ -66,12 +70,14 @@ def _p100_gains() -> Finding:
     pytorch, most = (_gain(halving("VGG-16"), each) for each in (card, in_float16))
     verdict = RIGHT if most > 3 else PARTLY if most > 1.2 else WRONG
     published = [full / half for full, half in TITAN_X_2016.values()]
+    p100 = next(row for row in TRAINED if row.device == card.name)
     return Finding(
         verdict,
         f"VGG-16 forward and backward modelled {most:.1f} times as fast with sums in float16, {pytorch:.2f} times with "
         f"PyTorch's, in float32 (V100, batch {measured.batch}: modelled "
         f"{_gain(halving('VGG-16', measured.batch), v100):.1f}, measured {measured.times:.1f}); "
-        f"a Maxwell Titan X was measured {min(published):.2f} to {max(published):.2f} times",
+        f"a Maxwell Titan X was measured {min(published):.2f} to {max(published):.2f} times, a P100 {p100.times:.2f} "
+        f"times ({p100.network}, mixed precision; {p100.source})",
         "Twice at most, and not in PyTorch. The large factors came with tensor cores, a year later.",
         rule="right if sums in float16 made it over 3 times as fast, partly right if over 1.2 times",
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, by_cases, claim
+from classroom.claims import OPEN, OUTDATED, RIGHT, Finding, by_cases, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -21,9 +21,12 @@ from lessons.shared.sources import DETTMERS, traced
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
 LARGE = 1024  # a batch that is large beside BATCH
 SMALL = 32  # and one that is small
+FEW = 4  # so few that VGG-16 too computes for hardly longer than it sends
 LITTLE_GAIN = 1.5  # times as fast on four cards, and it is almost nothing
 LITTLE = 0.05  # of a speed-up, which nobody minds losing
 GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
+# Cireşan and others, "Deep, Big, Simple Neural Nets for Handwritten Digit Recognition" (2010), 12.11 million weights.
+DIGITS = (841, 2500, 2000, 1500, 1000, 500, 10)
 QDR_BITS, CODING = 40e9, 8 / 10  # InfiniBand QDR, four lanes; 8 bits travel as 10 (InfiniBand specification)
 
 
@@ -32,12 +35,12 @@ def speed_up(ledger: Ledger, scheme: str = DATA, cards: int = CARDS, overlap: bo
     return on_cards(ledger, CARD, LINK, cards, scheme, overlap).speed_up
 
 
-@lru_cache(maxsize=1)
-def small_net() -> StepTrace:
-    """A network with one hidden layer on images of 28 x 28: 784 inputs, 100 units, 10 classes."""
+@lru_cache(maxsize=2)
+def dense_step(*units: int) -> StepTrace:
+    """The step of a dense network of so many inputs, and so many units in each layer."""
     with torch.device("meta"):
-        module = networks.mlp((784, 100, 10))
-    return training_step(module, (784,), 10, name="784-100-10")
+        module = networks.mlp(units)
+    return training_step(module, units[:1], units[-1], name="-".join(map(str, units)))
 
 
 def parameters(ledger: Ledger) -> int:
@@ -59,37 +62,47 @@ def _infiniband() -> Finding:
 
 @claim(4, DETTMERS, "Large dense networks gain almost nothing from data parallelism.")
 def _dense_gains_nothing() -> Finding:
-    ledger = dense_net().at(BATCH)
-    then = on_cards(ledger, CARD, LINK, CARDS)
-    now = {link: on_cards(ledger, "H100 SXM", link, CARDS).speed_up for link in ("PCIe 5.0 x16", "NVLink 4")}
-    larger = on_cards(dense_net().at(LARGE), CARD, LINK, CARDS).speed_up
+    nets = {"52 M dense net": dense_net(), "12 M one for digits": dense_step(*DIGITS)}
+    cases = (
+        (CARD, LINK, BATCH),
+        (CARD, LINK, LARGE),
+        ("H100 SXM", "PCIe 5.0 x16", BATCH),
+        ("H100 SXM", "NVLink 4", BATCH),
+    )
+    found = {
+        name: [on_cards(step.at(batch), card, link, CARDS) for card, link, batch in cases]
+        for name, step in nets.items()
+    }
+    ledger, then = dense_net().at(BATCH), found["52 M dense net"][0]
     swapped = {link: on_cards(ledger, CARD, link, CARDS).speed_up for link in ("PCIe 3.0 x16", "PCIe 5.0 x16")}
-    size = 4 * parameters(ledger)
-    little, *today, even_larger = [gain < LITTLE_GAIN for gain in (then.speed_up, *now.values(), larger)]
-    if all((little, *today, even_larger)):
-        verdict = RIGHT
-    elif little and not any(today):
-        verdict = OUTDATED
-    else:
-        verdict = PARTLY if any((little, *today, even_larger)) else WRONG
+    little = [[step.speed_up < LITTLE_GAIN for step in steps] for steps in found.values()]
+    of_2014, today = ([one for each in little for one in each[part]] for part in (slice(2), slice(2, None)))
+    told = "; ".join(
+        f"{name} {a.speed_up:.2f} times as fast; with batch {LARGE:,} a card {b.speed_up:.1f} times; on H100s, batch "
+        f"{BATCH}, on PCIe 5.0 x16 {c.speed_up:.1f} times, on NVLink 4 {d.speed_up:.1f} times"
+        for name, (a, b, c, d) in found.items()
+    )
     return Finding(
-        verdict,
-        f"52 M dense net, batch {BATCH} a card, {CARDS} {CARD}s, modelled: {in_gb(size):.2f} GB of gradients take "
-        f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
-        f"{then.speed_up:.2f} times as fast; with batch {LARGE:,} a card {larger:.1f} times. H100s, batch {BATCH}: "
-        + ", ".join(f"on {link} {gain:.1f} times" for link, gain in now.items())
-        + f"; {CARD}s "
+        OUTDATED if all(of_2014) and not any(today) else by_cases(of_2014 + today),
+        f"batch {BATCH} a card, {CARDS} {CARD}s on {LINK}, modelled: {told}. The first sends "
+        f"{in_gb(4 * parameters(ledger)):.2f} GB of gradients in {format_seconds(then.link_seconds)} and computes for "
+        f"{format_seconds(then.compute_seconds)}; {CARD}s "
         + ", ".join(f"on {link} {gain:.1f} times" for link, gain in swapped.items()),
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
         f"decide together. With {BATCH} a card the sentence holds of {CARD}s on {LINK} and of H100s on 5.0.",
-        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in 2014, on H100s with "
-        f"either link, and with a batch of {LARGE:,}; wrong if in none of the four",
+        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing. Four cases a network: 2014 with either "
+        "batch, H100s with either link. Right if it is so in all, outdated if in all of 2014 and in none of the H100s; "
+        "else partly right if in one, wrong if in none",
     )
 
 
 @claim(5, DETTMERS, "Small networks parallelise well by data.")
 def _small_nets() -> Finding:
-    nets = {"784-100-10": small_net(), "GoogLeNet": traced(networks.googlenet), "VGG-16": traced(networks.vgg16)}
+    nets = {
+        "784-100-10": dense_step(784, 100, 10),
+        "GoogLeNet": traced(networks.googlenet),
+        "VGG-16": traced(networks.vgg16),
+    }
     ledgers = {name: step.at(BATCH) for name, step in nets.items()}
     gains = {name: speed_up(ledger) for name, ledger in ledgers.items()}
     by_size = sorted(ledgers, key=lambda name: parameters(ledgers[name]))
@@ -148,9 +161,13 @@ def _convolutions_share() -> Finding:
         for batch in (BATCH, SMALL)
     }
     shared, unshared = gains["VGG-16", BATCH]
+    few = {case: on_cards(traced(nets[case[0]]).at(case[1]), CARD, LINK, CARDS) for case in (*gains, ("VGG-16", FEW))}
     told = ", ".join(
         f"{name} " + " and ".join(f"{gains[name, batch][0]:.1f} with {batch}" for batch in (BATCH, SMALL))
         for name in nets
+    )
+    against = ", ".join(
+        f"{name} with {batch} {step.compute_seconds / step.link_seconds:.1f}" for (name, batch), step in few.items()
     )
     good = GOOD * CARDS
     return Finding(
@@ -158,9 +175,12 @@ def _convolutions_share() -> Finding:
         f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; times as fast on "
         f"{CARDS} cards of 2014, modelled, by images a card: {told}; VGG-16 with weights of its own at every "
         f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}; "
-        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times",
-        "A shared weight is used at every position and its gradient is sent once. Without sharing each is used once "
-        "for an image, as in a dense network, and as in the dense layers that hold most of AlexNet's weights.",
+        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times. A card "
+        f"computes so many times as long as it sends: {against}; VGG-16 with {FEW} gains "
+        f"{few['VGG-16', FEW].speed_up:.1f} times",
+        "A shared weight is used at every position and its gradient is sent once. What decides is for how long a card "
+        "computes beside what it sends: AlexNet computes little for its many dense weights, and so does VGG-16 with "
+        "few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
     )

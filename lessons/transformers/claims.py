@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from classroom.claims import MISLEADING, RIGHT, WRONG, Finding, by_cases, claim
+from classroom.claims import MISLEADING, WRONG, Finding, by_cases, claim
 from course_utils.memory import ROLES, Ledger
 from course_utils.techniques.fine_tuning import fused
 from course_utils.units import GIB
@@ -14,6 +14,7 @@ from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.shared.sources import ACCELERATE, COOKBOOK, FLASH, HF_BLOG, NANOTRON
 
 BATCH, SEQUENCE = 4, 1024
+FORMULA_AT = ("GPT-2", SEQUENCE), ("GPT-2 XL", SEQUENCE // 2)
 NEAR = 0.05  # of a number: what is this close to it is taken for it
 
 
@@ -46,16 +47,23 @@ def _largest_of_three() -> Finding:
 
 @claim(85, NANOTRON, "Activations need twice L·sbh(34 + 5as/h) bytes, since a value has two bytes.")
 def _twice_the_formula() -> Finding:
-    shape = SHAPES["GPT-2"]
-    formula = 34 + 5 * shape.heads * SEQUENCE / shape.hidden
-    traced = a_layer(Options(attention="eager", dropout=0.1))
-    return Finding(
-        RIGHT if abs(traced / (2 * formula) - 1) < NEAR else WRONG,
-        f"a layer of GPT-2, eager, 16 bits: {traced:.2f} sbh bytes traced, {formula:.0f} by the formula, "
-        f"{2 * formula:.0f} by its double",
-        "The formula counts bytes already: 34 is 2 for every 16-bit value, and 1 for a dropout mask.",
-        rule=f"right if its double is within {NEAR:.0%} of the trace",
+    found = {case: (formula(*case), a_layer(Options(attention="eager", dropout=0.1), *case)) for case in FORMULA_AT}
+    told = "; ".join(
+        f"{model}, {sequence:,} tokens: {traced:.2f} sbh bytes traced, {said:.0f} by the formula, {2 * said:.0f} by "
+        "its double"
+        for (model, sequence), (said, traced) in found.items()
     )
+    return Finding(
+        by_cases(abs(traced / (2 * said) - 1) < NEAR for said, traced in found.values()),
+        f"a layer, eager, 16 bits, with dropout. {told}",
+        "The formula counts bytes already: 34 is 2 for every 16-bit value, and 1 for a dropout mask.",
+        rule=f"right if its double is within {NEAR:.0%} of the trace in both, wrong if in neither",
+    )
+
+
+def formula(model: str, sequence: int) -> float:
+    """34 + 5as/h of a model: bytes that its layer keeps, in units of sbh, by Korthikanti and others (2022)."""
+    return 34 + 5 * SHAPES[model].heads * sequence / SHAPES[model].hidden
 
 
 @claim(86, COOKBOOK, "With activation checkpointing a layer keeps 34 sbh bytes.")
@@ -65,7 +73,8 @@ def _checkpointing_keeps_34() -> Finding:
     return Finding(
         by_cases(abs(kept / 34 - 1) < NEAR for kept in (selective, full)),
         f"GPT-2, traced: selective checkpointing keeps {selective:.1f} sbh a layer, full checkpointing {full:.1f}",
-        "In the library transformers that option is full checkpointing: a layer keeps its input and nothing else.",
+        "The source asks for Megatron's kind, which is selective. In the library transformers that option is full "
+        "checkpointing: a layer keeps its input and nothing else.",
     )
 
 
@@ -101,14 +110,18 @@ def _four_times_the_weights() -> Finding:
         f"gradients and moments of GPT-2 in the update {lasting:.1f}",
         "Four are weights, gradients and two moments. A default update adds temporaries as large as the weights; maps "
         "and logits make other peaks, at which no weight has a gradient yet.",
-        rule=f"partly right if some of these peaks are within {NEAR:.0%} of four; misleading if none is, and weights, "
-        "gradients and moments are",
+        rule=f"right if all of these peaks are within {NEAR:.0%} of four (3.8 to 4.2), partly right if one is; if "
+        "none, misleading if weights, gradients and moments are, and else wrong",
     )
 
 
 @claim(88, FLASH, "With flash attention, attention takes ten times less memory at 2,000 tokens, twenty times at 4,000.")
 def _ten_and_twenty_times() -> Finding:
-    cases = {"with dropout": (0.1, 64), "without": (0.0, 64), "with dropout and heads of 128": (0.1, 128)}
+    cases = {
+        f"{how}{heads}": (dropout, head)
+        for head, heads in ((64, ""), (128, " and heads of 128"))
+        for how, dropout in (("with dropout", 0.1), ("without", 0.0))
+    }
     found = {name: times_less(*case) for name, case in cases.items()}
     enough = [at["attention"] >= said for both in found.values() for at, said in zip(both, (10, 20), strict=True)]
     kept = ", ".join(f"{a['attention']:.1f} and {b['attention']:.1f} {name}" for name, (a, b) in found.items())
@@ -118,10 +131,11 @@ def _ten_and_twenty_times() -> Finding:
         f"GPT-2, heads of 64, 2 texts of 2,048 and 4,096 tokens: attention, with its queries, keys and values, keeps "
         f"so many times less: {kept}; the peak of the step with dropout is {low:.1f} and {high:.1f} times lower",
         'The README adds that the "memory footprint is the same no matter if you use dropout or masking", and does not '
-        "say what it counts. Counted as here, the factors depend on both dropout and the size of a head. The rest of "
-        "each layer stays, and so do the logits.",
+        "say what it counts. Counted as here, the factors depend on both dropout and the size of a head; without "
+        "dropout neither size reaches them. FlashAttention-2 takes both: it asks for 16 bits, heads of up to 256 "
+        "values and no mask of one's own. The rest of each layer stays, and so do the logits.",
         rule="right if at least ten and twenty times in each case (who promises ten and gives twenty has kept it), "
-        "partly right if in one",
+        "partly right if in one, wrong if in none",
     )
 
 

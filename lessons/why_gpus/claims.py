@@ -75,8 +75,9 @@ def _twenty_to_fifty() -> Finding:
         f"large convolutional networks, against two 8-core Xeons, published: {min(then):.0f} to {max(then):.0f} times "
         f"with a card sold by {DETTMERS_YEAR}; up to {ratios[-1]:.0f} with later ones ({found[-1][1]}); the median of "
         f"all {len(ratios)} is {np.median(ratios):.0f}, or {np.median(ratios) * slow:.0f} if Torch had reached the "
-        "share of the Xeons' peak that the course expects of cards. Against one Xeon, at most twice as slow, the card "
-        f"sold by {DETTMERS_YEAR} would reach up to {min(socket):.0f} to {max(socket):.0f} times",
+        "share of the Xeons' peak that the course expects of cards. Against one Xeon, if that takes twice as long at "
+        f"most, the card sold by {DETTMERS_YEAR} would reach at most {min(socket):.0f} to {max(socket):.0f} times, 20 "
+        f"or more on {sum(ratio >= 20 for ratio in socket)} of {len(socket)} networks",
         f"The first card of the table to reach 50 is of {first}. Against another CPU it is another number.",
         rule=f"right if of the cards sold by {DETTMERS_YEAR} the median is 20 times or more, and one reaches 50; "
         "partly right if one of the two is so, or if a later card reaches 50",

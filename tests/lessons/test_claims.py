@@ -11,7 +11,7 @@ import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom import ROOT
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, by_cases, claim
+from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG, by_cases, claim
 from classroom.notebooks import topics
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 EXPECTED = {
     19: PARTLY, 20: PARTLY, 21: PARTLY, 22: PARTLY, 23: PARTLY, 24: PARTLY, 27: PARTLY, 28: PARTLY, 29: PARTLY,
     30: PARTLY, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: PARTLY, 68: WRONG, 69: PARTLY, 70: RIGHT, 71: PARTLY,
-    72: RIGHT, 73: PARTLY, 74: MISLEADING, 75: WRONG, 94: PARTLY,
+    72: RIGHT, 73: PARTLY, 74: PARTLY, 75: WRONG, 94: PARTLY,
 }  # fmt: skip
 
 COUNTER = itertools.count(1)
@@ -169,6 +169,7 @@ def test_other_counts_of_parameters_other_verdicts(monkeypatch, counts, verdicts
         (68, "peak_bytes", property(lambda ledger: 13 * 2**30), OUTDATED),
         (66, "network_wide_parts", lambda ledger: {"feature maps": 10}, RIGHT),
         (74, "peak_bytes", property(lambda ledger: 2 ** -next(COUNTER)), RIGHT),
+        (74, "peak_bytes", 2**30, WRONG),
         (24, "by_layer", lambda _: {"parameters": np.array(next(COUNTER)), "flops": np.array(next(COUNTER))}, RIGHT),
         (24, "peak_bytes", property(lambda ledger: 2 ** -next(COUNTER)), WRONG),  # VGG-16 is asked first, and has more
         (67, "by_layer", lambda _: pd.DataFrame({"saved feature maps": [1] * 4, "parameters": [9] * 4}), WRONG),

@@ -111,6 +111,8 @@ def test_other_rates_other_verdicts(monkeypatch):
     assert finding(8).verdict == WRONG
     monkeypatch.setattr(hardware, "predict_step", predict_step)
     monkeypatch.setattr(hardware, "VGG_16_PICTURES_MS", {"Tesla K40": 300.0, "Titan X (Maxwell)": 262.0})
+    assert finding(42).verdict == PARTLY
+    monkeypatch.setattr(hardware, "OLDER", (("Tesla K40", "cuDNN 5.0"),) * 2)
     assert finding(42).verdict == WRONG
     monkeypatch.setattr(hardware, "CAFFE_SWITCHES", ("USE_CUDNN := 1", "# CPU_ONLY := 1"))
     assert finding(62).verdict == RIGHT

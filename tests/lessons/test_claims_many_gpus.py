@@ -84,10 +84,11 @@ def test_without_sharing_a_weight_is_used_once_for_an_image():
 def test_a_dense_net_gains_by_its_link_and_its_batch(monkeypatch):
     """Either alone turns almost nothing into a gain; if today's PCIe did too, the sentence would be outdated."""
     assert "0.96 times as fast; with batch 1,024 a card 2.8 times" in finding(4).evidence
-    assert (
-        "on PCIe 5.0 x16 0.7 times, on NVLink 4 2.6 times; GTX Titans on PCIe 3.0 x16 1.6 times, on PCIe 5.0 x16 3.1"
-        in finding(4).evidence
-    )
+    assert "on PCIe 5.0 x16 0.7 times, on NVLink 4 2.6 times; 12 M one for digits 1.14 times" in finding(4).evidence
+    digits = many_gpus.DIGITS
+    weights = many_gpus.parameters(many_gpus.dense_step(*digits).at(2)) - sum(digits[1:])
+    assert round(weights / 1e6, 2) == 12.11  # as published
+    assert "GTX Titans on PCIe 3.0 x16 1.6 times, on PCIe 5.0 x16 3.1" in finding(4).evidence
     slow = {"NVLink 4": "PCIe 2.0 x16"}
     monkeypatch.setattr(
         many_gpus, "on_cards", lambda ledger, card, link, *more: on_cards(ledger, card, slow.get(link, link), *more)
@@ -104,6 +105,7 @@ def test_alexnets_dense_layers_are_what_makes_convolutions_partly_right(monkeypa
     """With a small batch their gradients are waited for; with the large one alone the sentence would be right."""
     dense_by_units = on_cards(traced(networks.alexnet).at(32), "GTX Titan", "PCIe 2.0 x16", 4, many_gpus.MIXED)
     assert "VGG-16 4.0 with 128 and 4.0 with 32, AlexNet 3.9 with 128 and 2.5 with 32" in finding(9).evidence
+    assert "AlexNet with 32 0.9, VGG-16 with 4 1.1; VGG-16 with 4 gains 3.0 times" in finding(9).evidence
     assert dense_by_units.speed_up > 3.2
     monkeypatch.setattr(many_gpus, "SMALL", many_gpus.BATCH)
     assert finding(9).verdict == RIGHT

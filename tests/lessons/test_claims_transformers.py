@@ -23,7 +23,8 @@ def test_verdict(number):
 def test_the_evidence_is_the_literatures():
     assert "23.00 GiB by that formula" in finding(84).evidence
     assert "at first, 28.75. With 8 × 256: 32.86 by the formula, 32.88 traced" in finding(84).evidence
-    assert "114 by the formula" in finding(85).evidence
+    assert "GPT-2, 1,024 tokens: 114.02 sbh bytes traced, 114 by the formula, 228" in finding(85).evidence
+    assert "GPT-2 XL, 512 tokens: 74.0" in finding(85).evidence  # 34 + 5 · 25 · 512 / 1600
     assert "selective checkpointing keeps 34.0 sbh a layer, full checkpointing 2.0" in finding(86).evidence
 
 
@@ -31,8 +32,11 @@ def test_another_number_another_verdict(monkeypatch):
     monkeypatch.setattr(Ledger, "peak_bytes", 4 * 4 * 124_439_808)
     monkeypatch.setattr(transformers, "ADAM_MODELS", ("GPT-2",))
     assert [finding(number).verdict for number in (84, 87)] == [WRONG, RIGHT]
-    monkeypatch.setattr(transformers, "a_layer", lambda options: 228.0)
+    double = lambda options, *case: 2 * transformers.formula(*case) if case else 2.0  # noqa: E731
+    monkeypatch.setattr(transformers, "a_layer", double)
     assert [finding(number).verdict for number in (85, 86)] == [RIGHT, WRONG]
+    monkeypatch.setattr(transformers, "a_layer", lambda options, *case: 228.0)
+    assert finding(85).verdict == PARTLY
     monkeypatch.setattr(transformers, "a_layer", lambda options: 34.0)
     assert finding(86).verdict == RIGHT
 
@@ -59,9 +63,10 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
 def test_what_flash_attention_saves_is_what_the_formula_says():
     (short, long), (bare, bare_long) = transformers.times_less(0.1), transformers.times_less(0.0)
     wide, wide_long = transformers.times_less(0.1, head=128)
+    last, last_long = transformers.times_less(0.0, head=128)
     for found, heads, scores, sequence in (
         (short, 12, 5, 2048), (long, 12, 5, 4096), (bare, 12, 2, 2048), (bare_long, 12, 2, 4096), (wide, 6, 5, 2048),
-        (wide_long, 6, 5, 4096),
+        (wide_long, 6, 5, 4096), (last, 6, 2, 2048), (last_long, 6, 2, 4096),
     ):  # fmt: skip
         by_hand = (8 * 768 + scores * heads * sequence) / (8 * 768 + 4 * heads)  # a float32 for each head and token
         assert found["attention"] == pytest.approx(by_hand, rel=1e-3)
