@@ -1,7 +1,7 @@
 """Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
 
-Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards`, the picture
-`figures.cards`.
+Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards` beside the context of
+today's PyTorch, the picture `cards`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,21 @@ from course_utils.techniques.capacity import (
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.hardware.cards import CardBar, cards
+from lessons.hardware.offers import todays_context
 
 LARGEST_BATCH = 512
 INFERENCE = "none (inference)"
+
+
+def on_todays(step: StepTrace, batch: int, devices: Sequence[Device], largest: bool = True) -> list[CardFit]:
+    """How a step stands on every device, in their order, beside the context that today's PyTorch takes of it."""
+    taken = {device: todays_context(device) for device in devices}
+    found = {
+        fit.device: fit
+        for one in dict.fromkeys(taken.values())
+        for fit in on_cards(step, batch, [device for device in devices if taken[device] == one], one, largest)
+    }
+    return [found[device] for device in devices]
 
 
 def priced(device: Device) -> str:
@@ -199,16 +211,16 @@ class HardwareExplorer(Explorer):
         step, batch, key = self.step, self.batch.value, self._key(self.network.value)
         if key in self._known:
             return self._whole()
-        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices, largest=False)
+        asked, fits = demand(step.at(batch)), on_todays(step, batch, self._devices, largest=False)
         said = (*sentences(step, batch, asked, fits)[:2], "The largest batch of each card is looked for.")
-        parts = (partial(largest_batch, step, device) for device in self._devices)
+        parts = (partial(largest_batch, step, device, todays_context(device)) for device in self._devices)
         return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole, parts=parts)
 
     def _whole(self) -> View:
         """With the largest batch of each card, which takes longer to find than all else."""
         step, batch = self.step, self.batch.value
         self._known.add(self._key(self.network.value))
-        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
+        asked, fits = demand(step.at(batch)), on_todays(step, batch, self._devices)
         fewer = _else_batch(fits)
         advised = {"batch": fewer} if fewer else {}
         said = sentences(step, batch, asked, fits)
