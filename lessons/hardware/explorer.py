@@ -269,7 +269,7 @@ def hardware_explorer(
     return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)
 
 
-# What a page without a kernel shows: all that *Try three things* asks.
+# What a page without a kernel shows: all that *Try two things* asks, and bfloat16.
 PAGE = Page(
     hardware_explorer,
     {

@@ -36,7 +36,7 @@ from lessons.hardware.offers import (
     what_they_buy,
     wide_resnet,
 )
-from lessons.shared.published import HALVES, NEF_TIMES, RENTALS, TRAINED, XEONS, published
+from lessons.shared.published import NEF_TIMES, RENTALS, TRAINED, XEONS, published
 from lessons.shared.sources import traced
 
 LESSON = ROOT / "lessons/hardware/lesson.py"
@@ -145,8 +145,8 @@ def test_what_a_cpu_is_enough_for_is_said() -> None:
     (row,) = published("ResNet-50", XEONS)
     head, few = 10_000 * row.forward_ms / row.batch / 1e3, 100_000 * row.per_sample_ms / 1e3
     text = text_of_the_lesson()
-    assert f"a head on 10,000 images takes the Xeons {duration(head)}" in text
-    assert f"all layers for 10 epochs {duration(few)}" in text
+    assert f"a head on 10,000 images takes the Xeons {duration(head)} (" in text
+    assert f"all layers for 10 epochs {duration(few)}." in text
     written = [duration(seconds) for seconds in (30, 150, 36_000, 1e6)]
     assert written == ["30 seconds", "2.5 minutes", "10 hours", "12 days"]
 
@@ -161,7 +161,7 @@ def test_no_lowest_rent_turns_the_choice_over_and_the_dearest_of_a_3090_does() -
         assert not row["in mixed precision"] or float(row["in mixed precision"]) < lowest
     rents = given["rents"] | {"RTX 3090": rent_range("RTX 3090")[1]}
     assert "rent RTX 3090, not RTX 4090" in flips(traced_in("float32"), given["batch"], rents, known()).index
-    assert f"put in its dearest, {rents['RTX 3090']:.2f}" in text_of_the_lesson()
+    assert f"Put in the RTX 3090's dearest rent, {rents['RTX 3090']:.2f}" in text_of_the_lesson()
 
 
 def test_of_every_seller_a_4090s_sample_costs_more_than_a_3090s() -> None:
@@ -209,11 +209,11 @@ def test_the_model_is_as_far_off_as_said() -> None:
     near = [one for card in (*RTX, "T4", "P100") for one in ratio[card]]
     assert max(abs(one - 1) for one in near) < 0.1
     text = text_of_the_lesson()
-    assert f"A100 it is {min(ratio['A100']):.1f} to {max(ratio['A100']):.1f} times too fast" in text
-    (h100,), (cpu,) = ratio["H100 SXM"], ratio[XEONS]
-    assert f"H100 {h100:.1f}, on the Xeons {cpu:.1f}" in text
+    assert min(abs(one - 1) for card in ("A100", "H100 SXM", XEONS) for one in ratio[card]) > 0.3
+    assert "within a tenth of the timings of the RTX 3090 and 4090 and, with another network, of the T4 and the P100" in text
     assert "RTX 5090" not in ratio
-    assert min(one for card, found in ratio.items() if card != XEONS and device(card).year >= 2020 for one in found) > 1
+    new = [found for card, found in ratio.items() if card != XEONS and device(card).year >= 2020]
+    assert min(min(found) for found in new) > 1
     assert {one.network for card in ("T4", "P100") for one in known()[card]} == {"Wide ResNet"}
     table = off()
     assert float(table.loc[("RTX 3090", "ResNet-50", "Lambda"), "model / timed"]) == round(ratio["RTX 3090"][0], 2)
@@ -230,20 +230,11 @@ def test_mixed_precision_gains_a_t4_less_than_the_model_says() -> None:
 def test_a_t4_is_the_faster_of_the_free_cards_by_every_timing() -> None:
     rows = {row.device: row for row in TRAINED if row.network == "Wide ResNet"}
     times = rows["P100"].full_ms / rows["T4"].half_ms
-    assert f"{times:.1f} times as fast as a P100" in text_of_the_lesson()
+    assert f"Wide ResNet {times:.1f} times as fast as a P100" in text_of_the_lesson()
     slower = min(of("days, mixed", "lent by Kaggle", "P100"), of("days", "lent by Kaggle", "P100"))
     assert of("days, mixed", "lent by Kaggle", "T4") < slower
     plain = {card: model_speed(traced_in("float32"), 32, card) for card in ("T4", "P100")}
     assert NEF_TIMES * plain["T4"] > plain["P100"]
-
-
-def test_an_a100_costs_as_much_more_a_sample_as_said() -> None:
-    base = next(row for row in TRAINED if row.device == "RTX 3090")
-    dearer = rent_range("A100")[0] / rent_range("RTX 3090")[0]
-    rows = [row for row in (*TRAINED, *HALVES) if (row.network, row.device) == ("ResNet-50", "A100")]
-    times = [dearer * row.full_ms / base.full_ms for row in rows]
-    times += [dearer * row.half_ms / base.half_ms for row in rows]
-    assert f"samples cost {min(times):.1f} to {max(times):.1f} times as much" in text_of_the_lesson()
 
 
 def test_a_reader_rents_a_card_that_no_list_has_and_takes_another_network() -> None:
