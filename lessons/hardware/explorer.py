@@ -7,6 +7,7 @@ today's PyTorch, the picture `cards`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,11 +29,10 @@ from course_utils.techniques.capacity import (
     cheapest,
     demand,
     largest_batch,
-    on_cards,
     smallest,
 )
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
-from course_utils.units import format_bytes, require_one_of, require_whole
+from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.hardware.cards import CardBar, cards
 from lessons.hardware.offers import todays_context
 
@@ -41,14 +41,22 @@ INFERENCE = "none (inference)"
 
 
 def on_todays(step: StepTrace, batch: int, devices: Sequence[Device], largest: bool = True) -> list[CardFit]:
-    """How a step stands on every device, in their order, beside the context that today's PyTorch takes of it."""
-    taken = {device: todays_context(device) for device in devices}
-    found = {
-        fit.device: fit
-        for one in dict.fromkeys(taken.values())
-        for fit in on_cards(step, batch, [device for device in devices if taken[device] == one], one, largest)
-    }
-    return [found[device] for device in devices]
+    """As `capacity.on_cards`, but each device beside the context that today's PyTorch takes of it."""
+    asked = demand(step.at(batch))
+    _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
+    found = []
+    for device in devices:
+        verdict = replace(asked, context=todays_context(device)).on(device)
+        state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
+        found.append(CardFit(device, state, verdict, _most(step, device) if largest else None))
+    return found
+
+
+def _most(step: StepTrace, device: Device) -> int | None:
+    try:
+        return largest_batch(step, device, todays_context(device)).fits
+    except CourseError:  # memory does not grow with the batch, so that there is no largest one
+        return None
 
 
 def priced(device: Device) -> str:
