@@ -21,7 +21,7 @@ from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
-from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED, USED, XEONS, published
+from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED, XEONS, published
 from lessons.shared.reference_cpu import REFERENCE_CPU
 
 WEEK_HOURS = 7 * 24
@@ -53,12 +53,6 @@ def rent_range(card: str) -> tuple[float, ...]:
     """Dollars for an hour of a card, the lowest and the highest of `RENTALS`; nothing if nobody rents it out there."""
     prices = [rental.usd_per_hour for rental in RENTALS if rental.device == card]
     return (min(prices), max(prices)) if prices else ()
-
-
-def used_range(card: str) -> tuple[int, ...]:
-    """Dollars for a used card, the lowest and the highest of `USED`; nothing if nobody says."""
-    rows = [row for row in USED if row.device == card]
-    return (min(row.low_usd for row in rows), max(row.high_usd for row in rows)) if rows else ()
 
 
 def offers(
@@ -123,9 +117,9 @@ def relied_on(known: Checks, card: str, network: str) -> list[Check]:
     return [one for one in of_card if one.network == network] or of_card
 
 
-def speed(step: StepTrace, batch: int, card: str, known: Checks, network: str | None = None) -> float:
+def speed(step: StepTrace, batch: int, card: str, known: Checks) -> float:
     """Samples a second: the model's, divided by how much too fast it is where the card was timed."""
-    found = relied_on(known, card, network or step.at(batch).name)
+    found = relied_on(known, card, step.at(batch).name)
     return model_speed(step, batch, card) / (fmean(one.ratio for one in found) if found else 1.0)
 
 

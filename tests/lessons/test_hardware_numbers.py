@@ -32,11 +32,10 @@ from lessons.hardware.offers import (
     rent_range,
     speed,
     todays_context,
-    used_range,
     what_they_buy,
     wide_resnet,
 )
-from lessons.shared.published import NEF_TIMES, RENTALS, TRAINED, XEONS, published
+from lessons.shared.published import NEF_TIMES, RENTALS, TRAINED, USED, XEONS, published
 from lessons.shared.sources import traced
 
 LESSON = ROOT / "lessons/hardware/lesson.py"
@@ -116,7 +115,8 @@ def of(column: str, how: str, card: str) -> float:
 def test_the_rents_of_the_change_cell_are_the_lowest_asked_and_its_prices_those_of_used_cards() -> None:
     given = change_cell()
     assert given["rents"] == {card: rent_range(card)[0] for card in given["rents"]}
-    assert given["prices"] == used_range(given["card"])
+    used = [row for row in USED if row.device == given["card"]]
+    assert given["prices"] == (min(row.low_usd for row in used), max(row.high_usd for row in used))
     assert given["million"] == round(90 * 1_281_167 / 1e6)
     low, high = given["prices"]
     assert f"Guides of 2026 give {low:,} to {high:,} dollars" in text_of_the_lesson()
