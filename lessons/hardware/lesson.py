@@ -513,8 +513,8 @@ reveal(
 # %% [markdown] slide="notes"
 # A gradient that has to reach the first layer passes through all the others, frozen or not. For that the ReLUs keep
 # their outputs and the pools the indices of their winners. A frozen convolution would need its weights alone, but
-# PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay. What goes are gradients
-# and momentum of the frozen weights.
+# PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay. The gradients and the
+# momentum of the frozen weights go.
 #
 # Near the top, training more is cheap: at this batch all three dense layers cost only the momentum of two more than the
 # head alone.
@@ -666,10 +666,10 @@ print(f"measured peak of the frozen one without oneDNN: {format_bytes(without.pe
 #   more (local-llm.net).
 #
 # All speeds have one yardstick: lesson 01's model in float32, divided by how much too fast it was where somebody timed the
-# card (*model / timed*; another network is named). *Mixed, timed* is how many times as fast mixed precision was: 16-bit
-# numbers where they suffice (lesson 08). A *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). An
-# hour of your own card costs its share of the price and its electricity. *Days* count the hours that an offer has in a
-# week: 30 of Kaggle's, 20 of your own card's.
+# card (*model / timed*; the network is named if it was another). *Mixed, timed* is how many times as fast mixed precision
+# was: 16-bit numbers where they suffice (lesson 08). A *largest batch* of 0 rules a card out (lesson 07 cuts batches into
+# pieces). An hour of your own card costs its share of the price and its electricity. *Days* count the hours that an
+# offer has in a week: 30 of Kaggle's, 20 of your own card's.
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -695,17 +695,17 @@ what_they_buy(task, batch, million, offers(rents, card, owned, weekly, kwh), kno
 # %% [markdown] slide="notes"
 # The 90 epochs cost 12 dollars on a rented RTX 3090, in mixed precision 7, and on an RTX 4090 14 and 8, if the first run
 # succeeds; 300 dollars pay for 44 such runs. For nothing, a lent T4 takes 26 days in mixed precision, a P100 35. The CPU
-# takes 1.5 years, and its electricity, 450 dollars, costs more than any other row.
+# takes 1.5 years, and its electricity, 450 dollars, is more than any other row costs.
 #
 # The model is within a tenth of the timings of the RTX 3090 and 4090 and, with another network, of the T4 and the P100; of
-# the A100, the H100 and the Xeons it is further off. Nobody timed the RTX 5090: its row is the model alone, which is
-# too fast for every timed card since 2020. A T4 in mixed precision trained Wide ResNet 1.5 times as fast as a P100; for
+# the A100, the H100 and the Xeons it is further off. Nobody timed the RTX 5090: its row is the model alone, which
+# was too fast for every card since 2020 that was timed. A T4 in mixed precision trained Wide ResNet 1.5 times as fast as a P100; for
 # ResNet-50 Inria found about twice the speed of float32 on several cards, a T4 among them.
 #
 # <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
 # release 2.15. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, at half the rate of float16,
-# on *tensor cores*, which multiply small matrices at once; dense layers not: for a network of them the table promises too
-# much. A free notebook's few CPU cores may decode JPEGs more slowly than the card trains. Storage that a rented machine
+# on *tensor cores*, which multiply small matrices at once; but not dense layers, so for a network of them the table
+# promises too much. A free notebook's few CPU cores may decode JPEGs more slowly than the card trains. Storage that a rented machine
 # bills while it is off is not counted.</details>
 
 # %% [markdown] slide="subslide"
@@ -756,8 +756,9 @@ pd.DataFrame(
 flips(task, batch, rents, known)
 
 # %% [markdown] slide="notes"
-# And when is your own card cheaper than the same card rented? From so many hours a week on, over two years. *Back* is the
-# share of all that you paid, for card and computer, that you get when you sell both.
+# And when is your own card cheaper than the same card rented? *44: rent* says that it would have to run 44 hours a week
+# for two years, and that with your 20 you rent. *Back* is the share of all that you paid, for card and computer, that you
+# get when you sell both.
 
 # %% folded=true
 buying(prices, computer, rent_range(card), power, weekly, weeks, back)
