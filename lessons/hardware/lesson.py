@@ -387,7 +387,7 @@ hardware_explorer()
 # %% [markdown] slide="slide"
 # ## Part two: without a card, or for little
 #
-# Suppose nothing fits, or there is no card. Take a network that somebody else has trained on a large data set.
+# Nothing fits, or there is no card? Take a network that somebody else has trained on a large data set.
 
 # %% [markdown] slide="notes"
 # You keep its layers as they are, a *frozen backbone*, and train only a new last layer, the *head*. This is *transfer
@@ -668,8 +668,8 @@ print(f"measured peak of the frozen one without oneDNN: {format_bytes(without.pe
 # All speeds have one yardstick: lesson 01's model in float32, divided by how much too fast it was where somebody timed the
 # card (*model / timed*; the network is named if it was another). *Mixed, timed* is how many times as fast mixed precision
 # was: 16-bit numbers where they suffice (lesson 08). A *largest batch* of 0 rules a card out (lesson 07 cuts batches into
-# pieces). An hour of your own card costs its share of the price and its electricity. *Days* count the hours that an
-# offer has in a week: 30 of Kaggle's, 20 of your own card's.
+# pieces). An hour of your own card costs its share of the price and its electricity. *Days* and *dollars* are those of
+# float32, then of mixed precision; days count the hours of an offer in a week: 30 of Kaggle's, 20 of your own card's.
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -797,7 +797,7 @@ judge([13, 14, 17, 18, 47])
 # 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
 # 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, in VGG-16, nearly all
 #    are.
-# 3. Free first, then rent by samples a dollar; buy only for enough hours a week.
+# 3. Free first, then rent by samples a dollar; buy for enough hours.
 
 # %% [markdown] slide="notes"
 # Maps and context come on top: a trace gives the maps, the context you have to measure. Without any card, freeze everything

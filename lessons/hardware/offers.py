@@ -70,7 +70,7 @@ def offers(
     cpu = Offer("no card", REFERENCE_CPU.name, CPU_KILOWATTS * kwh_usd)
     lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week) for one in LENT]
     rented = [Offer("rented", card, hour) for card, hour in rents.items()]
-    used = [Offer(f"used, {price:,} dollars", bought, hour, own_hours) for price, hour in owned.items()]
+    used = [Offer(f"used, {price:,}", bought, hour, own_hours) for price, hour in owned.items()]
     return [cpu, *lent, *rented, *used]
 
 
@@ -139,20 +139,21 @@ def what_they_buy(step: StepTrace, batch: int, million: float, of: Iterable[Offe
         found = relied_on(known, offer.card, network)
         said = ", ".join(f"{one.ratio:.2f}" for one in found) or "not timed"
         other = "" if not found or found[0].network == network else f", {found[0].network}"
-        hours = million * 1e6 / 3600 / speed(step, batch, offer.card, known)
+        a_second = speed(step, batch, offer.card, known)
         card, times = card_named(offer.card), gain(known, offer.card, network)
-        row = {
+        hours = [million * 1e6 / 3600 / a_second / share for share in (1.0, times) if share]
+        days, dollars = (
+            [f"{one * each:,.1f}" for one in hours] for each in (7 / offer.hours_a_week, offer.usd_per_hour)
+        )
+        rows[offer.how, offer.card] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
             "largest batch": largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else "",
-            "samples a second": f"{million * 1e6 / 3600 / hours:,.{0 if card != REFERENCE_CPU else 1}f}",
+            "samples a second": f"{a_second:,.{0 if card != REFERENCE_CPU else 1}f}",
             "model / timed": said + other,
             "mixed, timed": f"{times:.1f} times" if times else "",
+            "days; mixed": "; ".join(days),
+            "dollars; mixed": "; ".join(dollars),
         }
-        for label, share in (("", 1.0), (", mixed", times)):
-            days = hours / share / offer.hours_a_week * 7 if share else 0
-            row[f"days{label}"] = f"{days:,.1f}" if share else ""
-            row[f"dollars{label}"] = f"{offer.usd_per_hour * hours / share:,.2f}" if share else ""
-        rows[offer.how, offer.card] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
 

@@ -109,7 +109,10 @@ def traced_in(precision: str) -> StepTrace:
 
 
 def of(column: str, how: str, card: str) -> float:
-    return float(str(budgets().loc[(how, card), column]).replace(",", ""))
+    """Of "days" or "dollars", in float32 or ", mixed"."""
+    kind, _, mixed = column.partition(", ")
+    found = str(budgets().loc[(how, card), f"{kind}; mixed"]).replace(",", "").split("; ")
+    return float(found[bool(mixed)])
 
 
 def test_the_rents_of_the_change_cell_are_the_lowest_asked_and_its_prices_those_of_used_cards() -> None:
