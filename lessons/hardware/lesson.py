@@ -712,7 +712,8 @@ what_they_buy(task, batch, million, offers(rents, card, owned, weekly, kwh), kno
 # **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
 
 # %% [markdown] slide="notes"
-# Your own CPU, timed now with ResNet-50, beside the others, all without a break:
+# Your own CPU, timed now with ResNet-50 (the stored copy: two cores, busy with other work), beside the others, all without
+# a break:
 
 # %% tags=["nbval-ignore-output"] folded=true
 images = 10_000  # of your own
