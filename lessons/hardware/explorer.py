@@ -1,12 +1,13 @@
 """Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
 
-Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards`, the picture
-`figures.cards`.
+Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards` beside the context of
+today's PyTorch, the picture `cards`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,15 +29,34 @@ from course_utils.techniques.capacity import (
     cheapest,
     demand,
     largest_batch,
-    on_cards,
     smallest,
 )
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
-from course_utils.units import format_bytes, require_one_of, require_whole
+from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.hardware.cards import CardBar, cards
+from lessons.hardware.offers import todays_context
 
 LARGEST_BATCH = 512
 INFERENCE = "none (inference)"
+
+
+def on_todays(step: StepTrace, batch: int, devices: Sequence[Device], largest: bool = True) -> list[CardFit]:
+    """As `capacity.on_cards`, but each device beside the context that today's PyTorch takes of it."""
+    asked = demand(step.at(batch))
+    _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
+    found = []
+    for device in devices:
+        verdict = replace(asked, context=todays_context(device)).on(device)
+        state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
+        found.append(CardFit(device, state, verdict, _most(step, device) if largest else None))
+    return found
+
+
+def _most(step: StepTrace, device: Device) -> int | None:
+    try:
+        return largest_batch(step, device, todays_context(device)).fits
+    except CourseError:  # memory does not grow with the batch, so that there is no largest one
+        return None
 
 
 def priced(device: Device) -> str:
@@ -199,16 +219,16 @@ class HardwareExplorer(Explorer):
         step, batch, key = self.step, self.batch.value, self._key(self.network.value)
         if key in self._known:
             return self._whole()
-        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices, largest=False)
+        asked, fits = demand(step.at(batch)), on_todays(step, batch, self._devices, largest=False)
         said = (*sentences(step, batch, asked, fits)[:2], "The largest batch of each card is looked for.")
-        parts = (partial(largest_batch, step, device) for device in self._devices)
+        parts = (partial(largest_batch, step, device, todays_context(device)) for device in self._devices)
         return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole, parts=parts)
 
     def _whole(self) -> View:
         """With the largest batch of each card, which takes longer to find than all else."""
         step, batch = self.step, self.batch.value
         self._known.add(self._key(self.network.value))
-        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
+        asked, fits = demand(step.at(batch)), on_todays(step, batch, self._devices)
         fewer = _else_batch(fits)
         advised = {"batch": fewer} if fewer else {}
         said = sentences(step, batch, asked, fits)
@@ -257,7 +277,7 @@ def hardware_explorer(
     return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)
 
 
-# What a page without a kernel shows: all that *Try three things* asks.
+# What a page without a kernel shows: all that *Try two things* asks, and bfloat16.
 PAGE = Page(
     hardware_explorer,
     {

@@ -17,9 +17,9 @@
 # 1. say how many parameters a card trains, and what the old rule for it forgot;
 # 2. say what a card's memory has to hold beside the parameters, and which card a step needs;
 # 3. train a head on a frozen backbone where nothing larger fits;
-# 4. choose between a free card, a rented one, a used one and none.
+# 4. choose between no card, a free, a rented and a used one, and choose again when prices change.
 #
-# About 110 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
+# About 125 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -37,9 +37,11 @@ from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.context import context, reports
 from course_utils.machine.hardware import device, devices
 from course_utils.machine.measure import measure_step
+from course_utils.machine.speed import predict_step
+from course_utils.machine.timing import measure_step_time
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
-from course_utils.techniques.capacity import largest_batch
+from course_utils.techniques.capacity import largest_batch, with_room
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
 from lessons.claims import judge
@@ -47,16 +49,31 @@ from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.offers import (
     against_timings,
+    buying,
+    checks,
+    duration,
     flips,
-    model_speed,
+    offers,
     rent_range,
+    speed,
+    todays_context,
     what_they_buy,
     wide_resnet,
 )
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
-from lessons.shared.published import HALVES, LENT, NEF, NEF_TIMES, RENTALS, TRAINED, USED
+from lessons.shared.published import (
+    HALVES,
+    LENT,
+    NEF,
+    NEF_TIMES,
+    RENTALS,
+    TRAINED,
+    USED,
+    XEONS,
+    published,
+)
 
 # %% [markdown] slide="slide"
 # ## Part one: what fits
@@ -145,8 +162,7 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
     print(f"{count / 1e6:,.0f} million parameters")
 
 # %% [markdown] slide="skip"
-# (The gradient is there from the backward pass until `zero_grad`. `torch.optim.Adam(..., fused=True)` does the update in
-# one kernel that needs no root. Lesson 14 counts with it.)
+# (`torch.optim.Adam(..., fused=True)` updates in one kernel that needs no root. Lesson 14 counts with it.)
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
@@ -251,8 +267,8 @@ reveal(
 #
 # > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
-# With momentum it is 12 bytes a parameter; with Adam 16, and 20 without any maps must fit too, for the update. Here with
-# momentum and a context of 512 MiB:
+# Count 12 bytes a parameter with momentum. With Adam count 16, and see that 20 fit without any maps, for the update. Here
+# with momentum and a context of 512 MiB:
 
 # %% folded=true
 def by_rule(step, card, up_to):
@@ -268,10 +284,11 @@ rows = []
 for name, step in steps.items():
     parameters, sample, batch, there = by_rule(step, 6 * GIB, on_six[name])
     sizes = format_bytes(12 * parameters), format_bytes(sample)
-    batches = f"{batch:,}", f"{on_six[name]:,}"
+    alone = with_room(step, 6 * GIB, 512 * MIB)
+    batches = f"{batch:,}", f"{alone:,}", f"{on_six[name]:,}"
     rows.append((name, f"{parameters:,}", *sizes, *batches, f"{100 * there:.0f} %"))
-columns = ["parameters", "· 12 bytes", "a further sample", "rule in full", "fits up to"]
-columns.append("gradients there at the peak")
+columns = ["parameters", "· 12 bytes", "a further sample", "rule in full", "tensors alone"]
+columns += ["fits up to", "gradients there at the peak"]
 pd.DataFrame(rows, columns=["network", *columns]).set_index("network")
 
 # %% slide="skip" folded=true
@@ -303,14 +320,14 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # token and each piece of a word: the scores, their log-probabilities, and a gradient of each. These four take more than
 # the maps of all the layers before, if attention is fused, as here (lesson 13).
 #
-# The rule adds all gradients to all maps, and at four of these peaks few gradients are there: it can ask too much. It
-# knows nothing of gaps and of the scratch memory that convolutions may want, for which *fits up to* allows: it can also
-# ask too little.
+# The rule errs either way. It adds all gradients to all maps, and at four of these peaks few gradients are there: it can
+# ask too much. It leaves out gaps, and the scratch memory that convolutions may want: it can ask too little. *Tensors
+# alone* leaves them out too, and comes near the rule; *fits up to* allows for them.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MiB of 2014 were a buffer. Some such buffer is needed, often a larger one: for every process, driver and
+# The 400 MiB of 2014 were a buffer. Some buffer is needed, often a larger one: for every process the driver and the
 # libraries load code onto the card, its context. To measure it, run a step with no other program on the card, then:
 #
 # ```python
@@ -330,10 +347,10 @@ same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
 seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# 940 or 479 MiB: how kernels are loaded can nearly double the context. The tables above know a card by its 6 GiB alone, and
-# allow 512 MiB; the explorer and the budgets below allow the most reported for a card's architecture, eager or lazy, so
-# that what fits also fits with an old PyTorch. For the RTX 3090 that is 1.78 GiB, seen in 2022 on an A100, another chip of
-# its architecture (*Further*). (How often the verdicts are wrong: lesson 03.)
+# 940 or 479 MiB: how kernels are loaded can nearly double the context. The tables above know a card by its 6 GiB alone
+# and allow 512 MiB. From here on, cards are compared as today's PyTorch runs on them, lazily: with the most that was
+# reported so for their architecture, at least 512 MiB. (An old PyTorch takes more: *Further*. How often the verdicts are
+# wrong: lesson 03.)
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -344,25 +361,16 @@ seen[same].set_index("card")
 # The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
 # is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
 #
-# Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not, and the
-# others older than the RTX 2080 (GTX 980, GTX 1080, both Titan X, M40, P100, V100) need its builds for CUDA 12.6
-# (*Further*). Before each move, say which card drops out next.
+# Memory alone decides here. Not every card of the list runs today's PyTorch: the GTX Titan, K40 and K80 do not (they have
+# the eager context of their time), and the others older than the RTX 2080 need its builds for CUDA 12.6 (*Further*).
+# Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
 
-# %% slide="skip" folded=true
-for loading, words in ((None, "as in the list"), ("lazy", "if kernels are loaded lazily")):
-    up_to = [
-        f"{largest_batch(steps['VGG-16'], one, context(one, loading)).fits} on an {one.name}"
-        for one in (device("RTX 3090"), device("RTX 4090"))
-    ]
-    print(f"VGG-16 fits up to, {words}: {', '.join(up_to)}")
-
 # %% [markdown] slide="skip"
-# Try three things. What does the move from momentum to Adam cost the dense net, and what does it cost VGG-16? Which
-# card suffices to train ResNet-50 with a batch of 256, and which for inference (optimizer: none)? Take bfloat16, a
-# precision that lesson 08 explains: why do most cards drop out?
+# Try two things. What does the move from momentum to Adam cost the dense net, and what does it cost VGG-16? Which card
+# suffices to train ResNet-50 with a batch of 256, and which for inference (optimizer: none)?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -371,8 +379,6 @@ for loading, words in ((None, "as in the list"), ("lazy", "if kernels are loaded
 #    12. VGG-16 at batch 80 grows by its second average alone, about a fourteenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
-# 3. *Tensor cores* multiply small matrices of short numbers at once. Those for bfloat16 came with the cards of 2020. The
-#    older ones of the catalogue have none, and the explorer leaves them out, whatever their memory.
 #
 # </details>
 #
@@ -381,7 +387,7 @@ for loading, words in ((None, "as in the list"), ("lazy", "if kernels are loaded
 # %% [markdown] slide="slide"
 # ## Part two: without a card, or for little
 #
-# Nothing fits, or there is no card. Take a network that somebody else has trained on a large data set.
+# Nothing fits, or there is no card? Take a network that somebody else has trained on a large data set.
 
 # %% [markdown] slide="notes"
 # You keep its layers as they are, a *frozen backbone*, and train only a new last layer, the *head*. This is *transfer
@@ -446,8 +452,8 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
-# input dies when its output is there.
+# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps: a layer's input is freed
+# once its output is there.
 
 # %% [markdown] slide="notes"
 # The peak has moved to the forward pass, where the head has no gradient yet. The trace has 16 MiB more: two buffers that
@@ -507,57 +513,22 @@ reveal(
 # %% [markdown] slide="notes"
 # A gradient that has to reach the first layer passes through all the others, frozen or not. For that the ReLUs keep
 # their outputs and the pools the indices of their winners. A frozen convolution would need its weights alone, but
-# PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay, and what goes is the
-# gradients and the momentum of the frozen weights.
+# PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay. The gradients and the
+# momentum of the frozen weights go.
 #
 # Near the top, training more is cheap: at this batch all three dense layers cost only the momentum of two more than the
 # head alone.
 #
-# A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after it, and an output
-# layer, beside VGG-16:
-
-
-# %% folded=true
-def gelu_layers(first_alone):
-    """Dense layers with GELUs at batch 4,096, all of them trained or the first one alone."""
-    with torch.device("meta"):
-        model = nn.Sequential(
-            *[layer for _ in range(6) for layer in (nn.Linear(512, 512), nn.GELU())],
-            nn.Linear(512, 10),
-        )
-    model[1:].requires_grad_(not first_alone)
-    return training_step(model, (512,), 10, "momentum", name="dense layers").at(4096)
-
-
-def kept_maps(step):
-    return format_bytes(step.by_layer()["saved feature maps"].sum())
-
-
-trained = {
-    "VGG-16, batch 64": (everything, first_layer),
-    "dense layers, batch 4,096": (gelu_layers(False), gelu_layers(True)),
-}
-pd.DataFrame(
-    {name: [kept_maps(step) for step in steps_of] for name, steps_of in trained.items()},
-    index=["maps kept, everything trained", "maps kept, first layer alone"],
-).T
-
-# %% [markdown] slide="notes"
-# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in
-# VGG-16 training kept no map below the lowest trained layer, but that layer's input. Above it, in both networks, only one
-# kind goes: the input that a dense layer kept for its own weights' gradient, once that layer is frozen and nothing else
-# needs it.
-#
-# Between the head alone and everything lies *LoRA*: small trained matrices beside frozen layers, all the way down, so that
-# a gradient passes through every layer again. Lesson 14 trains a language model of 8 billion weights this way.
+# Between the head alone and everything lies *LoRA*, small trained matrices beside frozen layers. Lesson 14 trains a language
+# model of 8 billion weights this way.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
 # image in every epoch.
 
 # %% [markdown] slide="notes"
-# So run it once, store what comes out, and train the head on these *cached features*. What the head needs then,
-# and how large the store is for ImageNet's images:
+# So run it once, store its output, and train the head on these *cached features*. Here is what the head then needs, and
+# how large the store is for ImageNet:
 
 # %%
 with torch.device("meta"):
@@ -597,7 +568,7 @@ print(f"{drift(False):2.0f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
-# `model.train()`. (How far depends on the images; these are far from what the norm began with.)
+# `model.train()`. (How far the answer moves depends on the images.)
 
 # %% [markdown] slide="subslide"
 # **Does the head learn enough?** Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is
@@ -659,6 +630,12 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 whole, frozen = (trained_on_digits.loc[name] for name in trained_on_digits.index[:2])
 for kind in ("traced peak", "measured peak", "epoch seconds"):
     print(f"freezing saved {100 * (1 - frozen[kind] / whole[kind]):.0f} % of the {kind}")
+traces = [
+    training_step(net, (1, 16, 16), 10, "adam").at(32)
+    for net in (head_alone(pretrained[0]), with_head(backbone()))
+]
+less, all_of_it = (predict_step(trace, "T4").flops.sum() for trace in traces)
+print(f"and {100 * (1 - less / all_of_it):.0f} % of a step's operations")
 with digits.one_thread():
     torch.backends.mkldnn.enabled = False  # oneDNN, which computes convolutions on a CPU
     without = measure_step(head_alone(pretrained[0]), (1, 16, 16), 10, 32, "adam", "cpu")
@@ -666,121 +643,143 @@ with digits.one_thread():
 print(f"measured peak of the frozen one without oneDNN: {format_bytes(without.peak_bytes)}")
 
 # %% [markdown] slide="notes"
-# What was measured beyond the trace is scratch memory of oneDNN, PyTorch's library of convolutions on a CPU.
+# Freezing takes away the backbone's backward pass: about two thirds of a step's operations. (How much of the time that is
+# depends on the machine.) The measured peaks are above the traced ones by scratch memory of oneDNN, PyTorch's library of
+# convolutions on a CPU: without it they agree.
 #
-# If freezing costs accuracy here, two seeds cannot show it: with the frozen backbone they differ by more than the two
+# Two seeds cannot show whether freezing costs accuracy here: with the frozen backbone they differ by more than the two
 # means do. The control, a head on random weights, falls far behind: it is the training of the backbone that helps. Five
 # digits are much like five others; this run says nothing about tasks that differ more.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# What does it cost to train ResNet-50 on ImageNet, 90 epochs, 115 million images? And what would you take for
+# What does it take to train ResNet-50 on ImageNet, 90 epochs, 115 million images? And which hardware would you choose for
 # nothing, for 300 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
-# - **For nothing** Kaggle lends a P100 or two T4s for 30 hours a week; a program uses one of the two unless it is written
-#   for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
-# - **For 300 dollars** you rent by the hour, at the lowest price noted for each card.
-# - **For 1,000** you can also buy a used RTX 3090, from 500 on. A computer around it costs about 500 more (local-llm.net).
-#   An hour costs a share of what you paid, and the electricity of the card alone.
+# - **No card:** your CPU. The table has two Xeons of 2014, on which somebody timed this network.
+# - **Nothing:** Kaggle lends a P100 or two T4s for 30 hours a week (a program uses one of the two unless it is written for
+#   both, lesson 11), Colab a T4 when one is free, for at most 12 hours at a time.
+# - **300 dollars:** cards by the hour, here at the lowest rent noted for each.
+# - **1,000 dollars:** a used RTX 3090 too. Guides of 2026 give 500 to 1,000 dollars; a computer around it costs about 500
+#   more (local-llm.net).
 #
-# Memory first: a *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces). The *samples a second* are
-# those of lesson 01's model, for the card alone: the few CPU cores of a free notebook may decode JPEGs more slowly.
-
-# %% tags=["change"]
-# Change it to your task and your prices: a network of NETWORKS, "float16" for mixed precision
-# (16-bit numbers where they suffice, lesson 08), millions of samples, dollars, hours.
-name, batch, precision, million = "ResNet-50", 32, "float32", 115
-rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H100 SXM": 2.69}
-card, price, computer, resale = "RTX 3090", 500, 500, 0  # computer: 0 if you have one
-its_hours, power = 20 * 104, 0.35 * 0.20  # 20 hours a week, 2 years; 350 W, a kWh for 0.20
-owned = {paid: (paid - resale) / its_hours + power for paid in (price, price + computer)}
-what_they_buy(traced(name, precision), batch, million, rents, card, owned, its_hours / 24)
-
-# %% [markdown] slide="notes"
-# At the lowest rents the 90 epochs cost 11 dollars on an RTX 3090 and 13 on an RTX 4090, if the first run succeeds; for
-# nothing they take a P100 37 days. (A month is 720 hours, of your own card its 87.) Is the model to be trusted? What
-# others timed, in samples a second, and the model at their batch:
+# All speeds have one yardstick: lesson 01's model in float32, divided by how much too fast it was where somebody timed the
+# card (*model / timed*; the network is named if it was another). *Mixed, timed* is how many times as fast mixed precision
+# was: 16-bit numbers where they suffice (lesson 08). A *largest batch* of 0 rules a card out (lesson 07 cuts batches into
+# pieces). An hour of your own card costs its share of the price and its electricity. *Days* and *dollars* are those of
+# float32, then of mixed precision; days count the hours of an offer in a week: 30 of Kaggle's, 20 of your own card's.
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
     wide = wide_resnet()
-timed_steps = {}
-for one in ("float32", "float16"):
-    timed_steps["ResNet-50", one] = traced("ResNet-50", one)
-    timed_steps["Wide ResNet", one] = training_step(wide, (3, 32, 32), 10, "adam", one)
-against_timings(timed_steps)
+timed_steps = {
+    "ResNet-50": traced("ResNet-50"),
+    "Wide ResNet": training_step(wide, (3, 32, 32), 10, "adam"),
+}
+known = checks(timed_steps)
 
-# %% slide="skip" folded=true
-on_t4, on_p100 = (
-    next(row for row in TRAINED if (row.network, row.device) == ("Wide ResNet", one))
-    for one in ("T4", "P100")
-)
-faster = on_p100.full_ms / on_t4.half_ms
-print(f"the wide ResNet, timed: a T4 in mixed precision {faster:.1f} times as fast as a P100")
-print(f"  and {on_t4.times:.1f} times as fast as itself in float32")
-full, half = (
-    {one: model_speed(timed_steps["ResNet-50", kind], 32, one) for one in ("T4", "P100")}
-    for kind in ("float32", "float16")
-)
-too_fast = model_speed(timed_steps["Wide ResNet", "float16"], on_t4.batch, "T4")
-too_fast *= on_t4.half_ms / 1e3
-print("ResNet-50 by the model, batch 32:", end=" ")
-print(f"P100 {full['P100']:.0f}, mixed {half['P100']:.0f};", end=" ")
-print(f"T4 {full['T4']:.0f}, mixed {half['T4']:.0f}")
-print(f"that with the error for the wide ResNet: {half['T4']:.0f} / {too_fast:.1f} =", end=" ")
-print(f"{half['T4'] / too_fast:.0f}; or, from {full['T4']:.0f},")
-for gain, whose in ((on_t4.times, "the wide ResNet"), (NEF_TIMES, f"ResNet-50, {NEF}")):
-    print(f"  with the gain of {gain:.1f} ({whose}): {gain * full['T4']:.0f}")
+# %% tags=["change"]
+# Change it to your task and to tomorrow's prices, and run the cells below again.
+name, batch, million = "ResNet-50", 32, 115  # a network of NETWORKS; millions of samples
+rents = {"RTX 3090": 0.18, "RTX 4090": 0.29, "RTX 5090": 0.69, "A100": 0.80, "H100 SXM": 2.69}
+card, prices, computer = "RTX 3090", (500, 1000), 500  # a used card from, to; one to put it in
+weekly, weeks, back = 20, 104, 0.5  # hours, two years; share of what you paid that comes back
+kilowatts, kwh = 0.35, 0.20  # of the card at work; dollars for a kilowatt hour
+
+task, power = traced(name), kilowatts * kwh
+owned = {price: price / (weekly * weeks) + power for price in prices}
+what_they_buy(task, batch, million, offers(rents, card, owned, weekly, kwh), known)
 
 # %% [markdown] slide="notes"
-# For the RTX cards the model is within a tenth in float32 and a sixth too fast in mixed precision. For the A100 the
-# timings differ among themselves: trust the model within a factor of 1.8. For the wide ResNet it is within a tenth in
-# float32, but 2.8 times too fast for the T4 in mixed precision. So the T4's 464 may be 166, below the P100's 220. What
-# was timed decides for the T4: 1.5 times a P100 for the wide ResNet, and ResNet-50 about twice as fast in mixed precision.
+# The 90 epochs cost 12 dollars on a rented RTX 3090, in mixed precision 7, and on an RTX 4090 14 and 8, if the first run
+# succeeds; 300 dollars pay for 44 such runs. For nothing, a lent T4 takes 26 days in mixed precision, a P100 35. The CPU
+# takes 1.5 years, and its electricity, 450 dollars, is more than any other row costs.
+#
+# The model is within a tenth of the timings of the RTX 3090 and 4090 and, with another network, of the T4 and the P100; of
+# the A100, the H100 and the Xeons it is further off. Nobody timed the RTX 5090: its row is the model alone, which
+# was too fast for every card since 2020 that was timed. A T4 in mixed precision trained Wide ResNet 1.5 times as fast as a P100; for
+# ResNet-50 Inria found about twice the speed of float32 on several cards, a T4 among them.
 #
 # <details><summary>What the table supposes</summary>PyTorch's builds for CUDA 12.6, which a P100 needs, are to end with
-# release 2.15. A P100 has no tensor cores, and PyTorch's convolutions of 16-bit numbers add up in float32: it gains bytes,
-# not arithmetic. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, on tensor cores, at half
-# the rate of float16. Not so dense layers: for a network of them the table promises too much.</details>
-#
-# The prices are of few sellers, each on one day (*Further*). Which rents would turn a decision by samples a dollar over?
+# release 2.15. On cards from 2020 on, PyTorch runs float32 convolutions by default in *TF32*, at half the rate of float16,
+# on *tensor cores*, which multiply small matrices at once; but not dense layers, so for a network of them the table
+# promises too much. A free notebook's few CPU cores may decode JPEGs more slowly than the card trains. Storage that a rented machine
+# bills while it is off is not counted.</details>
 
-# %% slide="subslide" folded=true
-for paid in owned:
-    hours = {rent: (paid - resale) / (rent - power) for rent in rent_range(card)}
-    pays = [f"{count:,.0f} at {rent:.2f}" for rent, count in hours.items()]
-    print(f"{paid:,} dollars pay for themselves after {', '.join(pays)} hours", end="; ")
-    print(f"supposed: {its_hours:,}")
-flips(traced(name, precision), batch, rents, card, owned)
+# %% [markdown] slide="subslide"
+# **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
+
+# %% [markdown] slide="notes"
+# Your own CPU, timed now with ResNet-50 (the stored copy: two cores, busy with other work), beside the others, all without
+# a break:
+
+# %% tags=["nbval-ignore-output"] folded=true
+images = 10_000  # of your own
+with torch.device("meta"):
+    forward = training_step(networks.resnet50(), (3, 224, 224), 1000, None, name="ResNet-50")
+resnet = networks.resnet50()
+timed_here = [
+    measure_step_time(resnet, (3, 224, 224), 1000, 4, optimizer, "cpu").step.median
+    for optimizer in (None, "momentum")
+]
+kinds = forward, timed_steps["ResNet-50"]
+(xeons,) = published("ResNet-50", XEONS)
+a_second = {
+    "this CPU": [4 / seconds for seconds in timed_here],
+    XEONS: [1e3 * xeons.batch / ms for ms in (xeons.forward_ms, xeons.both_ms)],
+} | {
+    f"{one}, float32": [speed(step, 32, one, known) for step in kinds]
+    for one in ("T4", "RTX 3090")
+}
+tasks = {
+    "a head on cached features, 10,000 images": (0, images),
+    "everything, 10,000 images, 10 epochs": (1, 10 * images),
+    "everything, ImageNet, 90 epochs": (1, 115e6),
+}
+pd.DataFrame(
+    {
+        on: {what: duration(count / rates[kind]) for what, (kind, count) in tasks.items()}
+        for on, rates in a_second.items()
+    }
+)
+
+# %% [markdown] slide="notes"
+# By the published times a head on 10,000 images takes the Xeons 26 minutes (and its own epochs on the features), all layers
+# for 10 epochs 12 hours. For as much as that you need buy, rent and borrow nothing.
+
+# %% [markdown] slide="subslide"
+# **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Below which rents does
+# another card train more for a dollar?
 
 # %% slide="skip" folded=true
-for seller, of in pd.DataFrame(RENTALS).groupby("provider", sort=False):
-    asked = of.set_index("device")["usd_per_hour"]
-    if {"RTX 3090", "RTX 4090"} <= set(asked.index):
-        print(f"{seller}: RTX 4090 / RTX 3090 = {asked['RTX 4090'] / asked['RTX 3090']:.2f}")
-base = next(row for row in TRAINED if row.device == "RTX 3090")
-dearer = rent_range("A100")[0] / rent_range("RTX 3090")[0]
-for row in (*TRAINED, *HALVES):
-    if (row.network, row.device) == (base.network, "A100"):
-        times = dearer * row.full_ms / base.full_ms, dearer * row.half_ms / base.half_ms
-        print(f"a sample on an A100, timed by {row.source}:", end=" ")
-        print(f"{times[0]:.1f} times an RTX 3090's, mixed {times[1]:.1f}")
+flips(task, batch, rents, known)
+
+# %% [markdown] slide="notes"
+# And when is your own card cheaper than the same card rented? *44: rent* says that it would have to run 44 hours a week
+# for two years, and that with your 20 you rent. *Back* is the share of all that you paid, for card and computer, that you
+# get when you sell both.
+
+# %% folded=true
+buying(prices, computer, rent_range(card), power, weekly, weeks, back)
+
+# %% [markdown] slide="notes"
+# A card for 500, in a computer that you have, pays at the highest rent from 14 hours a week on, at the lowest from 44. So
+# with 20 hours a week you rent at the lowest rent, whatever the price and whether or not anything comes back. At the highest
+# the choice turns on both: 500 dollars in all say *buy*; 1,000 only if half comes back; 1,500 say *rent*.
 
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
+# - **No card:** your CPU, for a head on cached features.
 # - **Nothing:** a T4 in mixed precision, else a P100; save often.
-# - **300 dollars:** the free card until the code works, then rent an RTX 3090, or a 4090 to be done sooner.
-# - **1,000 dollars:** the same. With your own computer, buy if rent is above the table's limit.
+# - **300 dollars:** the free card until the code works, then a rented RTX 3090.
+# - **1,000:** the same, unless the table says *buy*.
 
 # %% [markdown] slide="notes"
-# An RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, for 1.4 times the speed: about a tenth more a sample. An A100's
-# samples cost 1.6 to 2.9 times as much; rent it for its 40 GiB. The limits of rented cards rise with the RTX 3090's
-# rent: put in the dearest, 0.43, and run the cells again.
-#
-# With the computer to be bought too, the limit is above the dearest rent. Put in a `resale` price and see.
+# Three sellers ask 1.5 to 1.6 times as much for an RTX 4090 as for an RTX 3090, between 11 and 18 % more a sample: rent
+# it to be done sooner. Put in the RTX 3090's dearest rent, 0.43, and see which card is best then.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -797,12 +796,12 @@ judge([13, 14, 17, 18, 47])
 # ## Recap
 #
 # 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
-# 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, here, only dense
-#    layers' inputs go.
+# 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, in VGG-16, nearly all
+#    are.
 # 3. Free first, then rent by samples a dollar; buy for enough hours.
 
 # %% [markdown] slide="notes"
-# Maps and context come on top: a trace tells the maps, a context you have to measure. Without any card, freeze everything
+# Maps and context come on top: a trace gives the maps, the context you have to measure. Without any card, freeze everything
 # below the head, and put the norms there into `eval()`.
 
 # %% [markdown] slide="skip"
@@ -816,16 +815,13 @@ judge([13, 14, 17, 18, 47])
 mib = seen["context, MiB"]
 print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB;", end=" ")
 print(f"the small context is {format_bytes(context().least, 0)}")
-for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
-    print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
-ampere = [one for one in reports() if one.architecture == device("RTX 3090").architecture]
-old = max(ampere, key=lambda one: one.mib)
-lazy = [one.mib for one in ampere if one.loading == "lazy"]
-how = {"eager": "eagerly", "lazy": "lazily"}[old.loading]
-own = max(one.mib for one in ampere if one.name.startswith("RTX 3090"))
-print(f"  seen on an {old.name}, in {old.year}, with kernels loaded {how}", end=" ")
-print(f"(on an RTX 3090 itself {own:,.0f} MiB);")
-print(f"  lazily: {min(lazy):.0f} to {max(lazy):.0f} MiB")
+for name in ("RTX 3090", "RTX 4090", "RTX 5090", "GTX Titan"):
+    print(f"allowed for, {name}: {format_bytes(todays_context(device(name)).most)}")
+for loading in ("eager", "lazy"):
+    taken = context(device("RTX 3090"), loading)
+    up_to = largest_batch(steps["VGG-16"], device("RTX 3090"), taken).fits
+    print(f"RTX 3090, {loading} loading, the most reported of an Ampere card:", end=" ")
+    print(f"{format_bytes(taken.most)}, VGG-16 fits up to {up_to}")
 t4 = device("T4")
 print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
 print("and its context comes out of these")
@@ -881,46 +877,27 @@ plane(
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
     print(f"an hour of {names}: {source}, {days}")
-for one in {row.source: row for row in (*LENT, *USED)}.values():
-    print(f"{one.device}, {'lent' if one in LENT else 'used'}: {one.source}, {one.seen}")
-for row in (*TRAINED, *(row for row in HALVES if row.network == "ResNet-50")):
+for one in LENT:
+    print(f"{one.device}, lent: {one.source}, {one.seen}")
+for one in USED:
+    asked = f"{one.low_usd:,} to {one.high_usd:,} dollars"
+    print(f"{one.device}, used, {asked}: {one.source}, {one.seen}")
+for row in (*TRAINED, *(row for row in HALVES if row.network == "ResNet-50"), xeons):
     print(f"speed, {row.network}, {row.device}, batch {row.batch}: {row.source}")
+print(f"mixed precision, ResNet-50, a T4 among five cards, about {NEF_TIMES} times: {NEF}")
 
 # %% [markdown] slide="skip"
-# **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
-# alone trained, and *inference*, the forward pass without gradients or labels. By hand: weights, gradients, momentum
-# and images.
+# **The yardstick against every timing**, in samples a second at the batch that was timed, and what mixed precision gains:
 
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
-target = "cuda" if torch.cuda.is_available() else "cpu"
-rows = []
-for name, optimizer, trained in (
-    ("everything trained", "momentum", parameters),
-    ("head alone", "momentum", of_head),
-    ("inference", None, 0),
-):
-    alexnet.requires_grad_(trained == parameters)
-    alexnet.fc8.requires_grad_(True)
-    hand = 4 * (parameters + 2 * trained + 8 * 3 * 224 * 224)
-    step = training_step(alexnet, (3, 224, 224), 1000, optimizer, target=target)
-    trace = step.at(8).peak_bytes
-    measured = measure_step(alexnet, (3, 224, 224), 1000, 8, optimizer).peak_bytes
-    sizes = map(format_bytes, (hand, trace, measured))
-    rows.append((name, *sizes, f"{100 * (measured / trace - 1):+.1f} %"))
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-columns = [
-    "AlexNet, batch 8",
-    "by hand, no maps",
-    "trace",
-    "measured here",
-    "measured against trace",
-]
-pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
+# %% slide="skip" folded=true
+halves = {
+    "ResNet-50": traced("ResNet-50", "float16"),
+    "Wide ResNet": training_step(wide, (3, 32, 32), 10, "adam", "float16"),
+}
+against_timings(timed_steps, halves)
 
 # %% [markdown] slide="skip"
-# The sum by hand is close where the head alone is trained: at that peak the backbone's maps are gone.
+# The budgets take the gain that was timed: 1.8 times as fast was timed on the T4, the model has 5.6.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()

@@ -1,36 +1,52 @@
-"""What a card costs by the hour, lent, rented or owned, and what it trains for that.
+"""What an hour of a card costs, lent, rented or owned, and what it trains for that.
 
-Prices and measured speeds are somebody's, with source and day, in `lessons.shared.published`; speeds without such a
-source are those of the model (`course_utils.machine.speed`).
+Prices and timings are somebody's, with source and day, in `lessons.shared.published`. All speeds have one yardstick:
+the model's (`course_utils.machine.speed`) in float32, divided by how much too fast it is where somebody timed the card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil, inf
+from statistics import fmean
 
 import pandas as pd
 import torch
 from torch import nn
 
 from course_utils.machine import hardware
+from course_utils.machine.context import Context, context
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
-from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED
+from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED, XEONS, published
+from lessons.shared.reference_cpu import REFERENCE_CPU
 
-MONTH_HOURS = 720  # 30 days
+WEEK_HOURS = 7 * 24
+CPU_KILOWATTS = 2 * 0.085  # Intel rates each of XEONS at 85 W
+Checks = Mapping[str, "list[Check]"]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A card, how one has it (lent, rented, used), dollars for an hour of it, and hours it runs in a month at most."""
+    """A card, how one has it (lent, rented, used), dollars for an hour of it, and hours a week that it runs at most."""
 
     how: str
     card: str
     usd_per_hour: float
-    hours: float = MONTH_HOURS
+    hours_a_week: float = WEEK_HOURS
+
+
+def card_named(name: str) -> Device:
+    """A card of the catalogue, or the CPU."""
+    return REFERENCE_CPU if name == REFERENCE_CPU.name else hardware.device(name)
+
+
+def todays_context(card: Device) -> Context:
+    """What today's PyTorch takes of a card, with kernels loaded lazily; of Kepler, where it does not run, as seen."""
+    return context(card, None if card.architecture == "Kepler" else "lazy")
 
 
 def rent_range(card: str) -> tuple[float, ...]:
@@ -40,20 +56,22 @@ def rent_range(card: str) -> tuple[float, ...]:
 
 
 def offers(
-    rents: Mapping[str, float], bought: str, owned: Mapping[int, float], own_hours: float = MONTH_HOURS
+    rents: Mapping[str, float], bought: str, owned: Mapping[int, float], own_hours: float, kwh_usd: float
 ) -> list[Offer]:
-    """What is lent for nothing, rented, and bought used.
+    """The CPU that one has, what is lent for nothing, rented, and bought used.
 
     Args:
         rents: dollars for an hour of each rented card.
         bought: the card that is bought.
         owned: dollars for an hour of it, by the dollars it was bought for.
-        own_hours: hours in a month that it runs, over which its price was spread.
+        own_hours: hours a week that it runs, over which its price was spread.
+        kwh_usd: dollars for a kilowatt hour.
     """
-    lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week * MONTH_HOURS / (7 * 24)) for one in LENT]
+    cpu = Offer("no card", REFERENCE_CPU.name, CPU_KILOWATTS * kwh_usd)
+    lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week) for one in LENT]
     rented = [Offer("rented", card, hour) for card, hour in rents.items()]
-    used = [Offer(f"used, {price:,} dollars", bought, hour, own_hours) for price, hour in owned.items()]
-    return [*lent, *rented, *used]
+    used = [Offer(f"used, {price:,}", bought, hour, own_hours) for price, hour in owned.items()]
+    return [cpu, *lent, *rented, *used]
 
 
 def as_it_runs(card: Device) -> Device:
@@ -63,99 +81,158 @@ def as_it_runs(card: Device) -> Device:
 
 
 def model_speed(step: StepTrace, batch: int, card: str) -> float:
-    """By the model, in the precision that the step was traced with."""
-    return predict_step(step.at(batch), as_it_runs(hardware.device(card))).samples_per_second
+    """Samples a second by the model, in the precision that the step was traced with."""
+    return predict_step(step.at(batch), as_it_runs(card_named(card))).samples_per_second
 
 
-def timed_speed(network: str, card: str, precision: str) -> float | None:
-    """Samples a second that others timed (`TRAINED`), in float32 or float16 (mixed precision); None if nobody did."""
-    for row in TRAINED:
-        if (row.network, row.device) == (network, card):
-            return 1e3 / (row.full_ms if precision == "float32" else row.half_ms)
-    return None
+@dataclass(frozen=True)
+class Check:
+    """What somebody timed on a card: which network, the model's speed there by the timed one, the gain of halves."""
+
+    network: str
+    ratio: float  # both in float32
+    gain: float | None
 
 
-def against_timings(steps: Mapping[tuple[str, str], StepTrace]) -> pd.DataFrame:
-    """What others timed of these networks, in samples a second, beside the model at the batch that they timed.
+def checks(steps: Mapping[str, StepTrace]) -> dict[str, list[Check]]:
+    """Every timing of `TRAINED`, `HALVES` and, on the CPU, of `published`, beside the model; by card.
 
     Args:
-        steps: by the network's name in `TRAINED` and `HALVES`, and the precision, "float32" or "float16" (mixed).
+        steps: traced in float32, by the network's name there.
     """
-    rows = {}
+    found: dict[str, list[Check]] = {}
     for row in (*TRAINED, *HALVES):
-        if (row.network, "float32") not in steps:
-            continue
-        found = {}
-        for label, precision, ms in (("float32", "float32", row.full_ms), ("mixed", "float16", row.half_ms)):
-            model = model_speed(steps[row.network, precision], row.batch, row.device)
-            found[f"{label}, timed"], found[f"{label}, model"] = f"{1e3 / ms:,.0f}", f"{model:,.0f}"
-            found[f"{label}, model / timed"] = f"{model * ms / 1e3:.2f}"
-        rows[row.network, row.device, row.batch, row.source.split(",")[0]] = found
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["network", "card", "batch", "timed by"])
+        if row.network in steps:
+            ratio = model_speed(steps[row.network], row.batch, row.device) * row.full_ms / 1e3
+            found.setdefault(row.device, []).append(Check(row.network, ratio, row.times))
+    for cpu in (row for name in steps if name == "ResNet-50" for row in published(name, XEONS)):
+        ratio = model_speed(steps[cpu.network], cpu.batch, cpu.device) * cpu.per_sample_ms / 1e3
+        found.setdefault(cpu.device, []).append(Check(cpu.network, ratio, None))
+    return found
 
 
-def what_they_buy(
-    step: StepTrace,
-    batch: int,
-    million: float,
-    rents: Mapping[str, float],
-    bought: str,
-    owned: Mapping[int, float],
-    own_hours: float = MONTH_HOURS,
-) -> pd.DataFrame:
-    """One row an offer: what fits, how fast it trains, what a dollar and a month train, and what so many samples cost.
+def relied_on(known: Checks, card: str, network: str) -> list[Check]:
+    """The checks of a card that say most about a network: its own, else those of another."""
+    of_card = known.get(card, [])
+    return [one for one in of_card if one.network == network] or of_card
 
-    Days and a month's samples count the hours that the offer has; dollars of a used card are its share by the hour.
-    The last four arguments are those of `offers`.
+
+def speed(step: StepTrace, batch: int, card: str, known: Checks) -> float:
+    """Samples a second: the model's, divided by how much too fast it is where the card was timed."""
+    found = relied_on(known, card, step.at(batch).name)
+    return model_speed(step, batch, card) / (fmean(one.ratio for one in found) if found else 1.0)
+
+
+def gain(known: Checks, card: str, network: str) -> float | None:
+    """How many times as fast mixed precision was timed; None if nobody did."""
+    gains = [one.gain for one in relied_on(known, card, network) if one.gain]
+    return fmean(gains) if gains else None
+
+
+def what_they_buy(step: StepTrace, batch: int, million: float, of: Iterable[Offer], known: Checks) -> pd.DataFrame:
+    """One row an offer: what fits, how fast it trains, and what so many million samples take and cost.
+
+    Days count the hours a week that the offer has; dollars of a used card are its share by the hour.
     """
-    rows = {}
-    for offer in offers(rents, bought, owned, own_hours):
-        speed = model_speed(step, batch, offer.card)
-        hour = 3600 * speed / 1e6
-        hours = million / hour
+    rows, network = {}, step.at(batch).name
+    for offer in of:
+        found = relied_on(known, offer.card, network)
+        said = ", ".join(f"{one.ratio:.2f}" for one in found) or "not timed"
+        other = "" if not found or found[0].network == network else f", {found[0].network}"
+        a_second = speed(step, batch, offer.card, known)
+        card, times = card_named(offer.card), gain(known, offer.card, network)
+        hours = [million * 1e6 / 3600 / a_second / share for share in (1.0, times) if share]
+        days, dollars = (
+            [f"{one * each:,.1f}" for one in hours] for each in (7 / offer.hours_a_week, offer.usd_per_hour)
+        )
         rows[offer.how, offer.card] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
-            "largest batch": largest_batch(step, hardware.device(offer.card)).fits,
-            "samples a second": f"{speed:,.0f}",
-            "million a dollar": f"{hour / offer.usd_per_hour:.1f}" if offer.usd_per_hour else "",
-            "million a month": f"{hour * offer.hours:,.0f}",
-            "dollars a month": f"{offer.usd_per_hour * offer.hours:,.0f}",
-            "days for the task": f"{hours / offer.hours * MONTH_HOURS / 24:.1f}",
-            "dollars for it": f"{offer.usd_per_hour * hours:.2f}",
+            "largest batch": largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else "",
+            "samples a second": f"{a_second:,.{0 if card != REFERENCE_CPU else 1}f}",
+            "model / timed": said + other,
+            "mixed, timed": f"{times:.1f} times" if times else "",
+            "days; mixed": "; ".join(days),
+            "dollars; mixed": "; ".join(dollars),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
 
-def flips(
-    step: StepTrace, batch: int, rents: Mapping[str, float], bought: str, owned: Mapping[int, float]
-) -> pd.DataFrame:
-    """The rents at which a decision by samples a dollar turns over, beside those that were asked.
+def flips(step: StepTrace, batch: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:
+    """The rents below which another card trains more for a dollar than the best one, beside those that were asked.
 
     Args:
-        step: traced in the precision that counts, under the name that `TRAINED` has for the network.
+        step: traced in float32, under the name that the timings have for the network.
         batch: of the model's speeds.
         rents: dollars an hour by card; each is held against the one that trains most for a dollar.
-        bought: the card that is bought.
-        owned: dollars for an hour of it, by the dollars it was bought for.
+        known: what `speed` is checked against.
     """
-    name, precision = step.at(batch).name, step.at(batch).precision
-    model = {card: model_speed(step, batch, card) for card in (*rents, bought)}
-    timed = {card: timed_speed(name, card, precision) for card in model}
-    best = max(rents, key=lambda card: model[card] / rents[card])
-
-    def limits(hour: float, fast: str, slow: str) -> list[str]:
-        """What an hour of one card may cost where an hour of the other costs so much, by both kinds of speed."""
-        pairs = [(model[fast], model[slow]), (timed[fast], timed[slow])]
-        return [f"{hour * one / other:.2f}" if one and other else "" for one, other in pairs]
-
-    choices = [(f"rent {card}, not {best}", card, rents[best], best) for card in rents if card != best]
-    choices += [(f"rent {best}, not buy {bought} for {price:,}", best, hour, bought) for price, hour in owned.items()]
+    network = step.at(batch).name
+    speeds = {card: speed(step, batch, card, known) for card in rents}
+    best = max(rents, key=lambda card: speeds[card] / rents[card])
     rows = {}
-    for choice, card, hour, other in choices:
-        asked = " to ".join(f"{rent:.2f}" for rent in rent_range(card))
-        rows[choice] = [*limits(hour, card, other), asked]
-    columns = ["below a rent of, by the model", "by timed speeds", "asked"]
+    for card in (one for one in rents if one != best):
+        limit = rents[best] * speeds[card] / speeds[best]
+        gains = gain(known, card, network), gain(known, best, network)
+        mixed = f"{limit * gains[0] / gains[1]:.2f}" if gains[0] and gains[1] else ""
+        rows[f"rent {card}, not {best}"] = [f"{limit:.2f}", mixed, " to ".join(f"{x:.2f}" for x in rent_range(card))]
+    columns = ["below a rent of", "in mixed precision", "asked"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
+
+
+def buying(
+    prices: Iterable[int], computer: int, rents: Iterable[float], power: float, hours: float, weeks: float, back: float
+) -> pd.DataFrame:
+    """From how many hours a week on buying a card is cheaper than renting the same card, and which to choose.
+
+    Args:
+        prices: dollars for the card.
+        computer: dollars for one around it.
+        rents: dollars for an hour of that card.
+        power: dollars of electricity in an hour.
+        hours: a week that the card will run.
+        weeks: that it will be used.
+        back: share of what was paid, for the card and for the computer, for which they are sold in the end.
+    """
+    rows = {}
+    for around in (0, computer) if computer else (0,):
+        for price in prices:
+            row = {}
+            for share in (0.0, back):
+                for rent in rents:
+                    paid = (price + around) * (1 - share)
+                    least = paid / (rent - power) / weeks if rent > power else inf
+                    words = f"{ceil(least)}" if least <= WEEK_HOURS else "never"
+                    choice = "buy" if hours >= least else "rent"
+                    row[f"rent {rent:.2f}, {100 * share:.0f} % back"] = f"{words}: {choice}"
+            rows[f"card {price:,}" + (f", computer {around:,}" if around else "")] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("dollars paid")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that a reader plans with."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.{0 if seconds >= 10 * size else 1}f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def against_timings(steps: Mapping[str, StepTrace], halves: Mapping[str, StepTrace]) -> pd.DataFrame:
+    """Every timing of these networks, what the model says at its batch, and what mixed precision gains by both.
+
+    Args:
+        steps: traced in float32, by the network's name in `TRAINED` and `HALVES`.
+        halves: the same in float16.
+    """
+    rows = {}
+    for row in (one for one in (*TRAINED, *HALVES) if one.network in steps):
+        full, half = (model_speed(kind[row.network], row.batch, row.device) for kind in (steps, halves))
+        rows[row.device, row.network, row.batch, row.source.split(",")[0]] = {
+            "float32, timed": f"{1e3 / row.full_ms:,.0f}",
+            "model / timed": f"{full * row.full_ms / 1e3:.2f}",
+            "mixed, timed": f"{row.times:.1f} times",
+            "by the model": f"{half / full:.1f} times",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["card", "network", "batch", "timed by"])
 
 
 class Block(nn.Module):

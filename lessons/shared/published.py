@@ -130,7 +130,8 @@ HALVES: tuple[PublishedHalves, ...] = (
 )
 
 # Whole training steps, images a second on one GPU. lambdal/deeplearning-benchmark on GitHub, pytorch/, throughput at
-# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card.
+# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card. The H100: the
+# first SXM5 card of pytorch-train-throughput-v2-*.csv at 079f30d, batch as in scripts/config_v2/config_pytorch_80GB.sh.
 # ceshine/apex_pytorch_cifar_experiment on GitHub, README at 7d071a7: 10 epochs of CIFAR-10 from start to end, Wide
 # ResNet 28-10, in Colab (T4) and Kaggle (P100); mixed precision is Apex's O1.
 LAMBDA = "Lambda, deeplearning-benchmark, 2023"
@@ -145,6 +146,7 @@ TRAINED: tuple[PublishedHalves, ...] = (
     PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 3090", 1e3 / 513, 1e3 / 905, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 4090", 1e3 / 721, 1e3 / 1301, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 360, "A100", 1e3 / 882, 1e3 / 1396, "TF32"),
+    PublishedHalves(LAMBDA, "ResNet-50", 640, "H100 SXM", 1e3 / 1895, 1e3 / 2791, "TF32"),
     _minutes_of_cifar("T4", 57 + 17 / 60, 31 + 14 / 60),
     _minutes_of_cifar("P100", 47 + 1 / 60, 47 + 34 / 60),
 )
@@ -231,10 +233,12 @@ class Used:
     source: str
 
 
-# Two guides of 2026: 500 to 800 dollars (local-llm.net, whose computer cost 1,200 with a card of 700), 700 to 1,000
-# (insiderllm.com, February).
+# Guides of 2026, in the month that they name. A computer with a card of 700 cost 1,200 (local-llm.net).
 USED = (
-    Used("RTX 3090", 500, 1000, "2026", "local-llm.net, rtx-3090-best-value-2026; insiderllm.com, rtx-4090-vs-used"),
+    Used("RTX 3090", 500, 800, "2026", "local-llm.net, rtx-3090-best-value-2026"),
+    Used("RTX 3090", 700, 1000, "2026-02", "insiderllm.com, rtx-4090-vs-used-rtx-3090-local-ai"),
+    Used("RTX 3090", 800, 950, "2026-03", "compute-market.com, rtx-3090-vs-rtx-4090-for-ai-2026"),
+    Used("RTX 3090", 500, 700, "2026-05", "bestllmfor.com, rtx-3090-still-worth-it"),
 )
 
 

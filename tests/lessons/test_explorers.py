@@ -23,7 +23,7 @@ from classroom.explorer import FAINT, Explorer, View
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
-from course_utils.techniques.capacity import FITS, NO, TIGHT, demand, fit, on_cards, room_for_tensors
+from course_utils.techniques.capacity import FITS, NO, TIGHT, demand, fit, room_for_tensors
 from course_utils.techniques.offload import simulate
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, format_bytes, format_seconds
@@ -33,7 +33,7 @@ from lessons.capstone.plan import Plan
 from lessons.half_precision.explorer import OFFERED as HALVED
 from lessons.half_precision.explorer import half_explorer
 from lessons.half_precision.precision import Halving, speed_up
-from lessons.hardware.explorer import hardware_explorer
+from lessons.hardware.explorer import hardware_explorer, on_todays
 from lessons.many_gpus.explorer import cards_explorer
 from lessons.memory.explorer import memory_explorer
 from lessons.offload.explorer import MOVES, offload_explorer
@@ -99,7 +99,7 @@ def who_wins(explorer: Any) -> list[str]:
 
 def hardware_words(explorer: Any) -> list[str]:
     step, batch = explorer.step, explorer.batch.value
-    asked, fits = demand(step.at(batch)), on_cards(step, batch, hardware.devices())
+    asked, fits = demand(step.at(batch)), on_todays(step, batch, hardware.devices())
     good = [one.device for one in fits if one.state == FITS]
     prices = [one.launch_usd for one in good if one.launch_usd]
     cheapest = f"({min(prices):,.0f} dollars in" if prices else "no price of any of them"
