@@ -9,7 +9,6 @@ certain are in the lessons' `answers.py`, in WRONG.
 import itertools
 import math
 
-
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 
 QUOTED = {

@@ -367,7 +367,7 @@ plane(
 
 # %% tags=["nbval-ignore-output"] folded=true
 beyond = (digits.measured[2048] - digits.measured[32]) / 2016
-print(f"one more sample: {1e6 * gain:.2f} µs up to batch 32, {1e6 * beyond:.2f} from there to 2,048")
+print(f"one more sample: {1e6 * gain:.2f} µs up to batch 32, {1e6 * beyond:.2f} to 2,048")
 print(f"data on the card: the card wins from about {meets:,}")
 print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 early = replace(digits, measured=digits.slowest).crossover()
@@ -393,7 +393,7 @@ for (name, ms), colour in zip(published.RESNET50_MS.items(), SERIES_COLOURS[1:],
     off[name] = ms[256] / by_model[-1]
 kernels = (passes[0].launch > 0).sum()
 v100, t4 = published.RESNET50_MS.values()
-print(f"Batch 1, V100: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs for each; the model: 10.")
+print(f"Batch 1, V100: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each; the model: 10.")
 print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in off.items()))
 plane(
     Axis("images in the batch", log=True, low=1),
@@ -405,12 +405,13 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Flat, then rising, as in the model. From batch 8 on the T4 stays within 12 % of it; the V100 ends up a quarter faster: it
-# reaches more than 67 % of its peak, or does fewer operations than we count.
+# Flat, then rising, as in the model. From batch 8 on the T4 stays within 12 % of it. At 256 the V100 takes a quarter less:
+# it reaches more than 67 % of its peak, or does fewer operations than we count.
 #
-# At batch 1 it is not the cards that take the time, since the faster one takes as long. But the flat part lies six times
-# as high as launches of 10 µs alone. Python is in it, and whatever NVIDIA's loop does between two batches; how much
-# each takes was not published. The higher the flat part, the later a card gets ahead.
+# At batch 1 the faster card takes as long as the slower one, so it is not the card that takes the time (if their hosts
+# are alike, which is not said). But the flat part lies six times as high as launches of 10 µs. Python is in it, and
+# whatever NVIDIA's loop does between batches; how much each takes was not published. The higher the flat part, the later
+# a card gets ahead.
 #
 # Crossovers have been measured too: in R's torch on a machine that is not named (brulee's documentation), and on a Xeon
 # E5-2650 v3 against a GTX 1080 Ti (`paddle_notes` on GitHub, 2018).
@@ -656,13 +657,12 @@ parts.map(format_seconds)
 #
 # Near the ridge the last two help little alone: the other limit takes over.
 #
-# The formula for batch 32 can be off in two parts. The call with nothing to compute shows the launch: a product's may cost
-# more than an addition's. The rest is work: longer than the formula's where so small a product does not reach the rate of
-# 512 × 512.
+# The table takes batch 32 apart. A product with nothing to compute shows what its launch costs, which may be more than an
+# addition's. The rest is work: where it exceeds the formula's, so small a product does not reach the rate of 512 × 512.
 #
-# A ring above its slope had its bytes sooner than the copy got them from memory: a cache can do that. At 32,768 the rings
-# turn down. As many operations on 1,024 rows, again and again, find their data in a cache. As much faster as they are, so
-# much does memory cost the large batch, more than the slope says: the copy's rate is not this product's.
+# A ring above its slope got its bytes faster than the copy did: a cache can do that. At 32,768 the rings turn down. The
+# same operations on 1,024 rows, 32 times over, find their data in a cache, and the difference in time is what memory
+# costs the large batch. The formula lets traffic and arithmetic overlap in full; here you see how far they do.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wide layers on many samples, and convolutions of many channels.
