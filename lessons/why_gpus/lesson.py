@@ -96,8 +96,8 @@ machine(
 )
 
 # %% [markdown] slide="notes"
-# Two Xeons of 2014 and a Titan X of 2015, drawn to one scale (*in use*: three quarters of the published rate, assumed). What a
-# maker sells as a "CUDA core" is a *lane*: it can do one multiply-add in each clock cycle, and a core of a CPU has lanes
+# Two Xeons of 2014 and a Titan X of 2015, drawn to one scale (*in use*: three quarters of the published rate, assumed).
+# What a maker sells as a "CUDA core" is a *lane*: it can do one multiply-add in each clock cycle, and a core of a CPU has lanes
 # too, here with more than twice the clock. A GPU's lanes come in groups, *streaming
 # multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
 # memory and is needed on the card crosses it.
@@ -393,7 +393,8 @@ for (name, ms), colour in zip(published.RESNET50_MS.items(), SERIES_COLOURS[1:],
     off[name] = ms[256] / by_model[-1]
 kernels = (passes[0].launch > 0).sum()
 v100, t4 = published.RESNET50_MS.values()
-print(f"Batch 1, V100: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each; the model: 10.")
+each = 1e3 * v100[1] / kernels
+print(f"V100, batch 1: {kernels} kernels, {each:.0f} µs each; by the model 10.")
 print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in off.items()))
 plane(
     Axis("images in the batch", log=True, low=1),
