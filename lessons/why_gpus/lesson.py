@@ -36,13 +36,7 @@ from classroom.predict import predict, reveal
 from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
 from course_utils.figures.style import SERIES_COLOURS
-from course_utils.machine.hardware import (
-    ARITHMETIC_EFFICIENCY,
-    device,
-    devices,
-    link,
-    roofline_seconds,
-)
+from course_utils.machine.hardware import device, link, roofline_seconds
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import format_seconds, format_share
@@ -106,8 +100,8 @@ machine(
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
 # fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
-# threads, and while some wait, others compute. That needs many requests in flight: on a card, many threads. The first
-# layer of our network has 3,200 outputs at batch 32. With a thread for each:
+# threads, and while some wait, others compute. That takes many threads. The first layer of our network has 3,200 outputs
+# at batch 32. With a thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -171,7 +165,7 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown] slide="skip"
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
-# bytes. (That is for the launch alone. With the Python around it, next, it takes more.)</details>
+# bytes. With the Python around the launch, next, it takes more.</details>
 
 # %% [markdown] slide="notes"
 # The model has no caches: every byte comes from memory. Data already in a cache arrive sooner, so this machine may
@@ -243,8 +237,8 @@ charges(
 # A step like this is called *bound by overhead*.
 #
 # The model ignores that a card with few threads does not reach these rates, and that no kernel is shorter than some
-# minimum. Except in the last kernel, neither shows as long as each ends before the host has issued the next, 10 µs or
-# more later. The price of a launch does show. Change it alone, and the answer stays far from what the rates promise:
+# minimum. Before the last kernel neither shows, as long as each ends before the host has issued the next. The price of
+# a launch does. Change it alone, and the answer stays far from what the rates promise:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -293,9 +287,8 @@ side_by_side(
 # > crossover = head start / gain for a sample
 
 # %% [markdown] slide="notes"
-# The gain is how much longer one more sample takes on the CPU than on the card. The bars of the bet give an estimate:
-# the head start is the card's whole bar less this machine's launches and Python; the gain is this machine's *work not
-# hidden*, divided by the 32 samples.
+# The bars of the bet give an estimate: the head start is the card's whole bar less this machine's launches and Python; the
+# gain is this machine's *work not hidden*, divided by the 32 samples.
 
 # %%
 guess_batch = predict(
@@ -357,8 +350,7 @@ plane(
 
 # %% [markdown] slide="notes"
 # Rings: measured here. Blue: the model's card, for three prices of a launch; dashed: each batch copied first, over PCIe
-# 4.0. Dots: crossovers. This machine's line bends: one more sample does not cost the same at every batch, so the estimate
-# from batch 32 alone is off.
+# 4.0. Dots: crossovers. This machine's line bends: one more sample costs more at some batches than at others.
 
 # %% [markdown] slide="subslide"
 # **So a crossover is a range.** The thin lines show what the price of a launch does. Copying each batch takes two more
@@ -406,16 +398,15 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Flat, then rising, as in the model. From batch 8 on the T4 stays within 12 % of it. At 256 the V100 takes a quarter less:
-# it reaches more than 67 % of its peak, or does fewer operations than we count.
+# Flat, then rising, as in the model. From batch 8 on the T4 stays within 12 % of it; at 256 the V100 takes a quarter less,
+# with more than 67 % of its peak, or fewer operations than we count (such as Winograd kernels need).
 #
-# At batch 1 the faster card takes as long as the slower one, so it is not the card that takes the time (if their hosts
-# are alike, which is not said). But the flat part lies six times as high as launches of 10 µs. Python is in it, and
-# whatever NVIDIA's loop does between batches; how much each takes was not published. The higher the flat part, the later
-# a card gets ahead.
+# At batch 1 the faster card takes as long as the slower one: with like hosts, it is not the card that takes the time.
+# But the flat part is six times as high as launches of 10 µs. Python is in it, and whatever NVIDIA's loop does between
+# batches; their shares were not published. The higher the flat part, the later a card gets ahead.
 #
-# Crossovers have been measured too: in R's torch on a machine that is not named (brulee's documentation), and on a Xeon
-# E5-2650 v3 against a GTX 1080 Ti (`paddle_notes` on GitHub, 2018).
+# Crossovers were measured too, in R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3 and
+# a GTX 1080 Ti (`paddle_notes`, 2018):
 
 # %% folded=true
 pairs = {n: (took, published.DIGITS_GPU_MS[n]) for n, took in published.DIGITS_CPU_MS.items()}
@@ -450,9 +441,8 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model; *this machine* is fitted to the steps above: their arithmetic rate, and data that lie in caches.
-# A large network's data may not fit, and then it is slower than shown. At first each batch comes over the link, as in
-# the dashed line.
+# sides are the model; *this machine* has the arithmetic rate of the steps above and all data in a cache, so with a large
+# network it may be slower than shown. At first each batch comes over the link.
 
 # %% tags=["nbval-ignore-output"]
 explorer = who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -471,8 +461,8 @@ explorer
 # 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 32,000 operations, two for each of the
 #    7,840 weights forward and two backward, and the CPU does those in less time than the link takes.
 # 2. A little more than 300. At 300 the explorer says *a tie*; at the next stop, 1,000, the GPU is well ahead.
-# 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost. Measured,
-#    the V100 and the T4 were as close at batch 1.
+# 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost. The
+#    V100 and the T4 were as close at batch 1.
 #
 # </details>
 
@@ -656,14 +646,14 @@ parts.map(format_seconds)
 # - On the slope: fewer bytes for the same operations.
 # - On the flat part: fewer operations, or cheaper ones (lesson 08).
 #
-# Near the ridge the last two help little alone: the other limit takes over.
+# Near the ridge either of the last two alone helps little.
 #
-# The table takes batch 32 apart. A product with nothing to compute shows what its launch costs, which may be more than an
-# addition's. The rest is work: where it exceeds the formula's, so small a product does not reach the rate of 512 × 512.
+# The table takes batch 32 apart. A product's launch can cost more than an addition's. Where the rest exceeds the formula's
+# work, so small a product does not reach the rate of 512 × 512.
 #
-# A ring above its slope got its bytes faster than the copy did: a cache can do that. At 32,768 the rings turn down. The
-# same operations on 1,024 rows, 32 times over, find their data in a cache, and the difference in time is what memory
-# costs the large batch. The formula lets traffic and arithmetic overlap in full; here you see how far they do.
+# A ring above its slope got its bytes faster than the copy did: a cache can do that. At 32,768 the rings turn down.
+# The same operations on 1,024 rows, 32 times over, find their data in a cache: the difference is what memory costs,
+# which the formula hides behind arithmetic.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wide layers on many samples, and convolutions of many channels.
@@ -727,60 +717,15 @@ judge([38, 52, 54, 59])
 # changed did. The second time is overhead. The difference is work, in whichever layers it is: that is what a card can
 # speed up, besides fewer launches of the update.
 #
-# Are the two about equal? Then one overhead stands against the other: for our network, the ratio printed under the bet's
-# bars. Are they far apart? Then the roofline says, layer by layer, what the difference waits for. Lines from your card
-# (`course record`) would settle it.
+# Are the two about equal? Then overhead stands against overhead: for our network, the ratio under the bet's bars. Are they
+# far apart? Then the roofline says, layer by layer, what the difference waits for. Lines from your card (`course
+# record`) would settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
 
 # %% [markdown] slide="skip"
 # ## Further
-#
-# **Published, for a large network.** VGG-16, batch 16, forward and backward (cnn-benchmarks), beside the model. The
-# last column is *times faster* if the Xeons had reached the share of their peak that the course expects of a card.
-
-
-# %% slide="skip" folded=true
-def forward_backward_ms(step, batch, chip):
-    return 1e3 * predict_step(step.at(batch), chip).by_phase()[["forward", "backward"]].sum()
-
-
-with torch.device("meta"):
-    model = networks.vgg16()
-vgg_step = training_step(model, (3, 224, 224), 1000, name="VGG-16")
-by_name = {REFERENCE_CPU.name: REFERENCE_CPU} | {one.name: one for one in devices()}
-rows = published.published("VGG-16")
-peak = cores.peak_tflops
-share = REFERENCE_CPU.float32_tflops / peak
-table = pd.DataFrame(
-    {
-        "published, ms": [row.both_ms for row in rows],
-        "model, ms": [
-            forward_backward_ms(vgg_step, row.batch, by_name[row.device]) for row in rows
-        ],
-    },
-    index=[f"{row.device}, {row.library}" for row in rows],
-)
-table["off by"] = 100 * (table["model, ms"] / table["published, ms"] - 1)
-table["times faster"] = table["published, ms"].iloc[0] / table["published, ms"]
-table["Xeons at 67 %"] = (table["times faster"] * share / ARITHMETIC_EFFICIENCY).iloc[1:]
-forms = ("{:,.0f}", "{:,.0f}", "{:+.0f} %", "{:,.0f}", "{:,.0f}")
-print(
-    f"Torch on the Xeons reached {100 * share:.0f} % of their {peak:.2f} TFLOP/s; "
-    f"of the cards the model expects {100 * ARITHMETIC_EFFICIENCY:.0f} %."
-)
-counted = predict_step(vgg_step.at(rows[3].batch), titan).flops.sum() / rows[3].both_ms / 1e9
-print(f"By our count {rows[3].library} did {counted:.1f} TFLOP/s, of {titan.float32_tflops}.")
-pd.DataFrame(
-    {name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)}
-).replace("nan", "")
-
-# %% [markdown] slide="skip"
-# With cuDNN 4.0 the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons. The row
-# *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show its
-# limits. 7.7 of 6.6 TFLOP/s takes a higher clock than the listed one, or fewer operations than our formula counts, such as
-# Winograd kernels need for 3 × 3 convolutions. Why the K40 is slower than the model, the table does not say.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
