@@ -165,8 +165,11 @@ speed_up = Check(
     ],
     slips=[
         Slip("clock stopped at once", lambda c, a, b, d, n, s, r: c / (b - a + _seconds(n, s, r)),
-             "You stopped the clock when the last line had returned. By then the host has queued the work; the card "
-             "is done when `torch.cuda.synchronize()` returns."),
+             "You stopped the clock too early, when the last line had returned. By then the host has queued the work; "
+             "the card is done when `torch.cuda.synchronize()` returns."),
+        Slip("clock stopped at once, no transfer", lambda c, a, b, d, n, s, r: c / (b - a),
+             "Two things are missing: the card is done only when `torch.cuda.synchronize()` returns, and each step "
+             "brings its batch over the link first."),
         Slip("the wait alone", lambda c, a, b, d, n, s, r: c / (d - b + _seconds(n, s, r)),
              "You took the wait in `synchronize` alone. The step began earlier, with the first launch."),
         Slip("issuing counted twice", lambda c, a, b, d, n, s, r: c / (b - a + d - a + _seconds(n, s, r)),
@@ -197,7 +200,7 @@ speed_up = Check(
         Slip("transfer only", lambda c, a, b, d, n, s, r: c / _seconds(n, s, r),
              "You left out the GPU's own seconds. It waits for its batch, and then computes."),
     ],
-    takeaway="From the first launch to the end of `synchronize`, and the link on top: data that stays pays it once.",
+    takeaway="The step ends when `synchronize` returns, and the link comes on top. Data that stays on the card pays once.",
 )  # fmt: skip
 
 # -- 4. what would make it faster ------------------------------------------------------------------------------------
@@ -266,8 +269,8 @@ helps_most = Check(
              "Fewer launches help where launches are most of the time. An operator can also wait for arithmetic or "
              "memory."),
     ],
-    takeaway="On the flat part fewer operations, on the slope fewer bytes, far below it fewer launches; near the ridge "
-    "either ceiling is soon the other.",
+    takeaway="On the slope fewer bytes, on the flat part fewer operations, far below the roof fewer launches. Near the "
+    "ridge, halving one runs into the other.",
 )  # fmt: skip
 
 check = CheckCell(globals())

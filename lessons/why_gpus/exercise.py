@@ -133,7 +133,7 @@ from lessons.why_gpus.checks import check
 check("speed_up")
 
 # %% [markdown] hint="speed_up"
-# **My GPU is faster than a GPU can be.** When the last line has returned, the host is done. Is the card?
+# **The check says that I stopped the clock too early.** When the last line has returned, the host is done. Is the card?
 
 # %% [markdown] hint="speed_up"
 # **My number is hardly different from the one without a transfer.** How many bytes are one batch? How many seconds is

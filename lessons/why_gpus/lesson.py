@@ -510,7 +510,7 @@ reveal(
 #
 # And why not 31,250 times as long, once you wait? At batch 32 the step was launches and Python; the card had next to
 # nothing to do. A step takes about as long as the slower of the two, the host or the card. The figure draws both steps,
-# each over its own time (the short kernels of batch 32 wider than they are, to be seen).
+# each over its own time (the short kernels of batch 32 are drawn too wide).
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 share = table_of_rows.host_seconds / table_of_rows.total_seconds
@@ -698,8 +698,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. In the
-# model the devices are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and 38's grid, which is also
-# 59's, are by the model; the rest was published.
+# model the devices are the Xeons and the Titan X, at the same share of their peaks. 52, 59 and the grid of 38 are by the
+# model; the rest was published.
 
 # %%
 judge([38, 52, 54, 59])
