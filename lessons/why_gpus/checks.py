@@ -200,7 +200,7 @@ speed_up = Check(
         Slip("transfer only", lambda c, a, b, d, n, s, r: c / _seconds(n, s, r),
              "You left out the GPU's own seconds. It waits for its batch, and then computes."),
     ],
-    takeaway="The step ends when `synchronize` returns, and the link comes on top. Data that stays on the card pays once.",
+    takeaway="The step ends when `synchronize` returns, and the link comes on top. Data that stays pays it once.",
 )  # fmt: skip
 
 # -- 4. what would make it faster ------------------------------------------------------------------------------------
