@@ -383,13 +383,7 @@ for (name, ms), colour in zip(published.RESNET50_MS.items(), SERIES_COLOURS[1:],
     curves.append(Curve(f"{name}, model", list(ms), by_model, colour, dashed=True))
     spots += [Spot("", n, took, colour, hollow=True) for n, took in ms.items()]
     off[name] = ms[256] / by_model[-1]
-kernels = (passes[0].launch > 0).sum()
 v100, t4 = published.RESNET50_MS.values()
-floors = [max(v100[1], 1e3 * one.work.sum()) for one in passes]  # T4, the V100's flat part
-worst = max(abs(took / floor - 1) for took, floor in zip(t4.values(), floors, strict=True))
-print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in off.items()))
-print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each, not 10.")
-print(f"With as much for each, the T4's model is off by {100 * worst:.0f} % at most.")
 plane(
     Axis("images in the batch", log=True, low=1),
     Axis("ms for a batch, ResNet-50 forward", log=True, low=1),
@@ -411,7 +405,13 @@ plane(
 # Crossovers were measured too, in R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3 and
 # a GTX 1080 Ti (`paddle_notes`, 2018):
 
-# %% folded=true
+# %% slide="skip" folded=true
+kernels = (passes[0].launch > 0).sum()
+floors = [max(v100[1], 1e3 * one.work.sum()) for one in passes]  # T4, the V100's flat part
+worst = max(abs(took / floor - 1) for took, floor in zip(t4.values(), floors, strict=True))
+print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in off.items()))
+print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each, not 10.")
+print(f"With as much for each, the T4's model is off by {100 * worst:.0f} % at most.")
 pairs = {n: (took, published.DIGITS_GPU_MS[n]) for n, took in published.DIGITS_CPU_MS.items()}
 for what, measured in (
     ("training one hidden layer of 50 units", published.HIDDEN_LAYER_SECONDS),
@@ -624,7 +624,7 @@ plane(
     f"{100 * reached[32_768]:.0f} % at 32,768, the rest launch",
 )
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 work = roofline_seconds(409_600, 46_592, mine)
 x, w, y = torch.randn(32, 2), torch.randn(2, 2), torch.ones(32, 2)
 call = best_on_threads(lambda: torch.mm(x, w.T, out=y), 0.2)[0].seconds
