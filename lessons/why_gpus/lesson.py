@@ -17,7 +17,7 @@
 #
 # 1. work out how long an operator takes from three numbers of a device;
 # 2. find the batch from which a GPU wins, and say how far to trust it;
-# 3. time a step on a GPU, and tell what a clock stopped too early shows;
+# 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
 # About 100 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
