@@ -9,15 +9,6 @@ certain are in the lessons' `answers.py`, in WRONG.
 import itertools
 import math
 
-
-def first_below(batches, gains, share):
-    return next((batch for batch, gain in zip(batches, gains, strict=False) if gain < share), batches[-1])
-
-
-def each_of(batches, times):
-    return [t / b for b, t in zip(batches, times, strict=True)]
-
-
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 
 QUOTED = {
@@ -28,14 +19,13 @@ QUOTED = {
     "crossover_batch": [
         lambda cf, cs, gf, gs: 1 if gf + gs < cf + cs else round((gf - cf) / (cs - gs)) if cs > gs else 0,
     ],
-    "speed_up": [lambda c, g, n, s, r: c / g + n * s / (r * 1e9)],
-    "saturates_at": [
-        lambda b, t, share: first_below(
-            b, [abs(y / x - 1) for x, y in itertools.pairwise(each_of(b, t))], share),
-        lambda b, t, share: first_below(b, [1 - y / (2 * x) for x, y in itertools.pairwise(t)], share),
-        lambda b, t, share: b[1],
-        lambda b, t, share: first_below(b, [1 - y / x for x, y in itertools.pairwise(each_of(b, t))], share / 100),
-        lambda b, t, share: first_below(b, [1 - y / x for x, y in itertools.pairwise([n / s for n, s in zip(b, t, strict=True)])], share),
+    "speed_up": [
+        lambda c, a, b, d, n, s, r: c / (d - a) + n * s / (r * 1e9),
+        lambda c, a, b, d, n, s, r: c / (b - a),
+    ],
+    "helps_most": [
+        lambda f, t, p, b, launch: "launch" if launch > max(f / p, t / b) else "flops" if f / p > t / b else "traffic",
+        lambda f, t, p, b, launch: "flops" if f / p > t / b else "traffic",
     ],
     "dense_parameters": [lambda sizes: sum(a * b + a for a, b in itertools.pairwise(sizes))],
     "cards_that_hold": [
@@ -223,16 +213,17 @@ TYPICAL = {
         lambda cf, cs, gf, gs: 1 if gf + gs <= cf + cs else (gf - cf) // (cs - gs) + 1 if cs > gs else 0,
     ],
     "speed_up": [
-        lambda c, g, n, s, r: c / (g + s / (n * r * 1e9)),
-        lambda c, g, n, s, r: c / (g + 2 * n * s / (r * 1e9)),
-        lambda c, g, n, s, r: c / (g + n * s / r * 1e9),
-        lambda c, g, n, s, r: (c - n * s / (r * 1e9)) / g,
-        lambda c, g, n, s, r: c - (g + n * s / (r * 1e9)),
+        lambda c, a, b, d, n, s, r: c / (d - a + s / (n * r * 1e9)),
+        lambda c, a, b, d, n, s, r: c / (d - a + 2 * n * s / (r * 1e9)),
+        lambda c, a, b, d, n, s, r: c / (d - a + n * s / r * 1e9),
+        lambda c, a, b, d, n, s, r: (c - n * s / (r * 1e9)) / (d - a),
+        lambda c, a, b, d, n, s, r: c - (d - a + n * s / (r * 1e9)),
     ],
-    "saturates_at": [
-        lambda b, t, share: b[0],
-        lambda b, t, share: first_below(b, [x - y for x, y in itertools.pairwise(t)], share),
-        lambda b, t, share: b[t.index(min(t))],
+    "helps_most": [
+        lambda f, t, p, b, launch: "launch" if launch > f / p + t / b else "flops" if f / p > t / b else "traffic",
+        lambda f, t, p, b, launch: "flops" if f / t > p / b and launch < f / p else "traffic" if t else "launch",
+        lambda f, t, p, b, launch: max(launch, f / p, t / b),
+        lambda f, t, p, b, launch: "flops",
     ],
     "largest_parameters": [
         lambda card, buf, opt: max(0, (card - buf) * 1024 // (4 * {"sgd": 2, "momentum": 3, "adam": 5}[opt])),
@@ -646,9 +637,6 @@ TYPICAL = {
 # What reviewers' answers heard that was not so: the question, the answer, and words that it must not hear again.
 UNTRUE = [
     ("network_wide", QUOTED["network_wide"][0], "in place of"),
-    ("saturates_at", QUOTED["saturates_at"][2], "times too large"),
-    ("saturates_at", QUOTED["saturates_at"][3], "the least time for a sample"),
-    ("saturates_at", QUOTED["saturates_at"][4], "times of whole batches"),
     ("cards_that_hold", QUOTED["cards_that_hold"][0], "use `>=`"),
     ("operator_seconds", QUOTED["operator_seconds"][0], "traffic alone"),
     ("largest_batch", QUOTED["largest_batch"][0], "wherever the answer is not 0"),

@@ -161,6 +161,18 @@ DIGITS_SOURCE = "paddle_notes, 2018"
 DIGITS_CPU_MS = {1: 1.29664, 2: 2.30658, 8: 3.84233, 32: 10.4951, 64: 20.8305, 128: 26.2213, 256: 49.6337}
 DIGITS_GPU_MS = {1: 2.66379, 2: 2.81712, 8: 2.85527, 32: 2.39371, 64: 2.39629, 128: 2.1023, 256: 2.4629}
 
+# ResNet-50 forward in float32, average latency in milliseconds by batch: PyTorch in NVIDIA's container 21.03; the V100
+# in a DGX-1, the T4's host is not named. DeepLearningExamples on GitHub at 291f0d0, resnet50v1.5/README.md of PyTorch,
+# "Inference performance results".
+RESNET50_MS = {
+    "V100": {1: 10.37, 2: 10.24, 4: 10.46, 8: 11.5, 16: 16.07, 32: 29.37, 64: 55.4, 128: 109.26, 256: 214.48},
+    "T4": {1: 10.7, 2: 11.26, 4: 12.73, 8: 22.41, 16: 39.77, 32: 77.62, 64: 152.73, 128: 309.26, 256: 635.98},
+}
+
+# Training one hidden layer of 50 units with AdamW in R's torch, 200 epochs: seconds on a CPU and by CUDA, by batch; the
+# machine is not named. Documentation of brulee (tidymodels), R/training_efficiency.R at 77ae6e9.
+HIDDEN_LAYER_SECONDS = {128: (90.09, 111.54), 512: (26.22, 28.61), 2048: (11.07, 8.31), 8192: (4.42, 3.57)}
+
 # An epoch of MNIST with one hidden layer of 128 units, in seconds, NumPy's interface on a Core i9-10885H against a
 # Quadro RTX 5000. "GPU overhead: why our MNIST model trains faster on CPU" (indepth.dev), which also gives a launch
 # 5 to 15 µs.

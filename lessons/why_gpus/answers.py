@@ -63,25 +63,30 @@ def crossover_of_floats(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
     return float(np.floor((gpu_fixed - cpu_fixed) / (cpu_per_sample - gpu_per_sample)) + 1)
 
 
-def saturates_in_a_while(batches, milliseconds, share):
-    i = 0
-    while i + 1 < len(batches):
-        before, after = milliseconds[i] / batches[i], milliseconds[i + 1] / batches[i + 1]
-        if (before - after) / before < share:
-            break
-        i += 1
-    return batches[i]
+def shortest_of_three(flops, traffic, flops_per_s, bytes_per_s, launch):
+    def seconds(f, t, start):
+        return start + max(f / flops_per_s, t / bytes_per_s)
+
+    times = [
+        (seconds(flops, traffic, launch / 2), "launch"),
+        (seconds(flops / 2, traffic, launch), "flops"),
+        (seconds(flops, traffic / 2, launch), "traffic"),
+    ]
+    return min(times)[1]
 
 
-def saturates_as_array(batches, milliseconds, share):
-    each = np.array(milliseconds) / np.array(batches)
-    small = np.flatnonzero(-np.diff(each) / each[:-1] < share)
-    return np.array(batches)[small[0] if small.size else -1]
+def by_its_ridge(flops, traffic, flops_per_s, bytes_per_s, launch):
+    arithmetic, moving = flops / flops_per_s, traffic / bytes_per_s
+    long, short = max(arithmetic, moving), min(arithmetic, moving)
+    if launch / 2 > min(long / 2, long - short):
+        return "launch"
+    return "flops" if flops * bytes_per_s > traffic * flops_per_s else "traffic"
 
 
-def saturates_by_next(batches, milliseconds, share):
-    rows = list(zip(batches, milliseconds, batches[1:], milliseconds[1:], strict=False))
-    return next((n for n, t, m, s in rows if s * n > (1 - share) * t * m), batches[-1])
+def by_argmax(f, t, p, b, launch):
+    a, m = f / p, t / b
+    saved = np.max([a, m]) - np.array([np.maximum(a / 2, m), np.maximum(a, m / 2)])
+    return np.array(["launch", "flops", "traffic"])[np.argmax([launch / 2, *saved])]
 
 
 RIGHT = {
@@ -95,11 +100,13 @@ RIGHT = {
     ],
     "crossover_batch": [crossover_by_fractions, crossover_by_counting, crossover_of_floats],
     "speed_up": [
-        lambda cpu, gpu, batch, sample_bytes, link_gb_s: cpu / (gpu + batch * sample_bytes / (link_gb_s * 1e9)),
-        lambda c, g, n, s, r: 1 / (g / c + n * s / 1e9 / r / c),
-        lambda c, g, n, s, r: torch.tensor(c, dtype=torch.float64) / (g + n * s / (r * 10**9)),
+        lambda cpu, began, returned, synchronized, batch, sample_bytes, link_gb_s: (
+            cpu / (synchronized - began + batch * sample_bytes / (link_gb_s * 1e9))
+        ),
+        lambda c, a, b, d, n, s, r: c / ((b - a) + (d - b) + n * s / 1e9 / r),
+        lambda c, a, b, d, n, s, r: torch.tensor(c, dtype=torch.float64) / (d - a + n * s / (r * 10**9)),
     ],
-    "saturates_at": [saturates_in_a_while, saturates_as_array, saturates_by_next],
+    "helps_most": [shortest_of_three, by_its_ridge, by_argmax],
     "fewer_launches": [Plain, ByVmap, ByEinsum, Transposed, TwoHalves, Plain()],
 }
 
@@ -115,14 +122,6 @@ class DotsWithin(OneByOne):
 
 
 UNTOUCHED = {"fewer_launches": [..., Dots, DotsWithin]}
-
-
-def best_step_that_pays(batches, milliseconds, share):
-    each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
-    for i in range(len(each) - 1, 0, -1):
-        if 1 - each[i] / each[i - 1] >= share:
-            return batches[i]
-    return batches[0]
 
 
 def searched(most, start=1):
@@ -150,15 +149,14 @@ WRONG = {
         (searched(1_000), None),
         (lambda *a: RIGHT["crossover_batch"][0](*a) + 1, "Every number you return is 1 too large"),
     ],
-    "speed_up": [(lambda c, g, n, s, r: c / (g + n * s / r), "10**9 bytes a second")],
-    "saturates_at": [
-        (best_step_that_pays, "Stop before the first that does not"),
-        (
-            lambda b, t, share: next(
-                (n for n, x, m, y in zip(b, t, b[1:], t[1:], strict=False) if 1 - y / m / (x / n) <= share), b[-1]
-            ),
-            "exactly the share",
-        ),
+    "speed_up": [
+        (lambda c, a, b, d, n, s, r: c / (d - a + n * s / r), "10**9 bytes a second"),
+        (lambda c, a, b, d, n, s, r: c / (b - a + n * s / (r * 10**9)), "the host has queued the work"),
+    ],
+    "helps_most": [
+        (lambda f, t, p, b, launch: "flops" if f / t > p / b else "traffic" if t else "launch", "roofline alone"),
+        (lambda f, t, p, b, launch: max((launch, "launch"), (f / p, "flops"), (t / b, "traffic"))[1], "longest"),
+        (lambda *a: by_its_ridge(*a).upper(), None),
     ],
 }
 
@@ -175,13 +173,13 @@ TERMS = {
         "gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample": "who wins with one sample",
     },
     "speed_up": {
+        "gpu_seconds": "the GPU's own time",
         "transfer": "the transfer",
         "10 ** 9": "the unit of the rate",
     },
-    "saturates_at": {
-        "each": "the time of a sample",
-        "each[i]": "the time of a sample",
-        "each[i + 1]": "the time of a sample at the next batch",
-        "saved": "the saving",
+    "helps_most": {
+        "arithmetic": "the time of the arithmetic",
+        "bandwidth": "the time of the traffic",
+        "work": "the longer of the two",
     },
 }

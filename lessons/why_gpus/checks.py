@@ -7,8 +7,7 @@ and Patterson (2009), with a launch before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
 from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
@@ -138,137 +137,140 @@ crossover_batch = Check(
     takeaway="The crossover is the head start divided by the gain a sample: with a launch less it comes sooner.",
 )  # fmt: skip
 
-# -- 3. speed-up once transfers count --------------------------------------------------------------------------------
+# -- 3. the speed-up, by the clock and with transfers ----------------------------------------------------------------
 
 
-def _speed_up(cpu_seconds: float, gpu_seconds: float, batch: int, sample_bytes: int, link_gb_s: float) -> float:
-    return cpu_seconds / (gpu_seconds + batch * sample_bytes / (link_gb_s * 1e9))
+def _speed_up(
+    cpu_seconds: float, began: float, returned: float, synchronized: float, batch: int, sample_bytes: int,
+    link_gb_s: float,
+) -> float:  # fmt: skip
+    return cpu_seconds / (synchronized - began + batch * sample_bytes / (link_gb_s * 1e9))
+
+
+def _seconds(n: int, s: int, r: float) -> float:
+    """Of the transfer."""
+    return n * s / (r * 1e9)
 
 
 speed_up = Check(
     "speed_up",
     _speed_up,
     cases=[
-        (0.020, 0.001, 256, 602_112, 10.0),  # images of 224 × 224: 15 ms to bring
-        (0.004, 0.002, 1_000, 16_392, 6.0),  # the transfer cancels the gain
-        (0.5, 0.01, 64, 3_144, 12.5),
-        (0.003, 0.003, 1, 8, 31.5),
-        (0.25, 0.02, 128, 1_000_000, 63.0),
-        (6, 1, 2, 10**9, 1),
+        (0.020, 2.0, 2.0005, 2.001, 256, 602_112, 10.0),  # images of 224 × 224: 15 ms to bring
+        (0.004, 0.5, 0.5019, 0.502, 1_000, 16_392, 6.0),  # the host decides, and the transfer cancels the gain
+        (0.5, 7.25, 7.2504, 7.26, 64, 3_144, 12.5),  # the card does
+        (0.003, 1.0, 1.001, 1.003, 1, 8, 31.5),
+        (0.25, 0.125, 0.126, 0.145, 128, 1_000_000, 63.0),
+        (6, 1, 2, 4, 2, 10**9, 1),
     ],
     slips=[
-        Slip("transfer forgotten", lambda c, g, n, s, r: c / g,
+        Slip("clock stopped at once", lambda c, a, b, d, n, s, r: c / (b - a + _seconds(n, s, r)),
+             "You stopped the clock too early, when the last line had returned. By then the host has queued the work; "
+             "the card is done when `torch.cuda.synchronize()` returns."),
+        Slip("clock stopped at once, no transfer", lambda c, a, b, d, n, s, r: c / (b - a),
+             "Two things are missing: the card is done only when `torch.cuda.synchronize()` returns, and each step "
+             "brings its batch over the link first."),
+        Slip("the wait alone", lambda c, a, b, d, n, s, r: c / (d - b + _seconds(n, s, r)),
+             "You took the wait in `synchronize` alone. The step began earlier, with the first launch."),
+        Slip("issuing counted twice", lambda c, a, b, d, n, s, r: c / (b - a + d - a + _seconds(n, s, r)),
+             "You counted the time of issuing twice: from `began` to `synchronized` it is included."),
+        Slip("a reading for a time", lambda c, a, b, d, n, s, r: c / (d + _seconds(n, s, r)),
+             "`synchronized` is what the clock read, not how long the step took. From when to when does it take?"),
+        Slip("transfer forgotten", lambda c, a, b, d, n, s, r: c / (d - a),
              "This is the speed-up with the data on the card already. Each step brings its batch over the link first."),
-        Slip("one sample transferred", lambda c, g, n, s, r: c / (g + s / (r * 1e9)),
+        Slip("one sample transferred", lambda c, a, b, d, n, s, r: c / (d - a + s / (r * 1e9)),
              "You brought one sample over. The whole batch has to come: multiply by `batch`."),
-        Slip("transfer on both sides", lambda c, g, n, s, r: (c + n * s / (r * 1e9)) / (g + n * s / (r * 1e9)),
+        Slip("transfer on both sides",
+             lambda c, a, b, d, n, s, r: (c + _seconds(n, s, r)) / (d - a + _seconds(n, s, r)),
              "You added the transfer to the CPU too. The data is in its memory; only the GPU's has to be brought."),
-        Slip("transfer subtracted", lambda c, g, n, s, r: c / g - n * s / (r * 1e9),
+        Slip("transfer subtracted", lambda c, a, b, d, n, s, r: c / (d - a) - _seconds(n, s, r),
              "You took seconds off a ratio. Add the transfer to the GPU's seconds first, then divide."),
-        Slip("transfer hidden", lambda c, g, n, s, r: c / max(g, n * s / (r * 1e9)),
+        Slip("transfer hidden", lambda c, a, b, d, n, s, r: c / max(d - a, _seconds(n, s, r)),
              "You let the transfer run beside the step. Here the step waits for its batch: add the two."),
-        Slip("slow-down", lambda c, g, n, s, r: (g + n * s / (r * 1e9)) / c,
+        Slip("slow-down", lambda c, a, b, d, n, s, r: (d - a + _seconds(n, s, r)) / c,
              "This is the GPU's time over the CPU's, a slow-down. A speed-up is the other way round."),
-        Slip("binary gigabytes", lambda c, g, n, s, r: c / (g + n * s / (r * 2**30)),
+        Slip("binary gigabytes", lambda c, a, b, d, n, s, r: c / (d - a + n * s / (r * 2**30)),
              "You took 2**30 bytes for a GB. Rates are decimal: 1 GB/s is 10**9 bytes a second."),
-        Slip("megabytes", lambda c, g, n, s, r: c / (g + n * s / (r * 1e6)),
+        Slip("megabytes", lambda c, a, b, d, n, s, r: c / (d - a + n * s / (r * 1e6)),
              "You took the rate for MB/s. `link_gb_s` counts GB/s: 10**9 bytes a second."),
-        Slip("gigabits", lambda c, g, n, s, r: c / (g + 8 * n * s / (r * 1e9)),
+        Slip("gigabits", lambda c, a, b, d, n, s, r: c / (d - a + 8 * _seconds(n, s, r)),
              "You took the rate for gigabits. GB/s counts bytes: no factor 8."),
-        Slip("bytes over GB/s", lambda c, g, n, s, r: c / (g + n * s / r),
+        Slip("bytes over GB/s", lambda c, a, b, d, n, s, r: c / (d - a + n * s / r),
              "You divided bytes by GB/s as they are. 1 GB/s is 10**9 bytes a second: multiply the rate by that first."),
-        Slip("transfer only", lambda c, g, n, s, r: c / (n * s / (r * 1e9)),
+        Slip("transfer only", lambda c, a, b, d, n, s, r: c / _seconds(n, s, r),
              "You left out the GPU's own seconds. It waits for its batch, and then computes."),
     ],
-    takeaway="The link can eat the gain. Data that stays on the card over many steps pays once.",
+    takeaway="The step ends when `synchronize` returns, and the link comes on top. Data that stays pays it once.",
 )  # fmt: skip
 
-# -- 4. where the batch time saturates -------------------------------------------------------------------------------
+# -- 4. what would make it faster ------------------------------------------------------------------------------------
 
 
-def _saturates_at(batches: Sequence[int], milliseconds: Sequence[float], share: float) -> int:
-    each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
-    for i in range(len(batches) - 1):
-        if 1 - each[i + 1] / each[i] < share:
-            return batches[i]
-    return batches[-1]
+def _saved(arithmetic: float, bandwidth: float, launch: float) -> dict[str, float]:
+    """Seconds that halving each saves of an operator by itself."""
+    work = max(arithmetic, bandwidth)
+    return {
+        "launch": launch / 2,
+        "flops": work - max(arithmetic / 2, bandwidth),
+        "traffic": work - max(arithmetic, bandwidth / 2),
+    }
 
 
-def _first(batches: Sequence[int], gains: Sequence[float], share: float, offset: int = 0) -> int:
-    return next((batches[i + offset] for i, gain in enumerate(gains) if gain < share), batches[-1])
+def _most(named: dict[str, float]) -> str:
+    return max(named, key=lambda name: named[name])
 
 
-def _each(batches: Sequence[int], milliseconds: Sequence[float]) -> list[float]:
-    return [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
+def _helps_most(flops: float, traffic: float, flops_per_s: float, bytes_per_s: float, launch: float) -> str:
+    return _most(_saved(flops / flops_per_s, traffic / bytes_per_s, launch))
 
 
-def _gains(values: Sequence[float]) -> list[float]:
-    return [1 - after / before for before, after in pairwise(values)]
+def _parts(f: float, t: float, p: float, b: float, launch: float) -> dict[str, float]:
+    return {"launch": launch, "flops": f / p, "traffic": t / b}
 
 
-INCEPTION = ([16, 32, 64, 128], [72.7, 127.5, 233.6, 450.6])  # Caffe2 notes (2017), Titan X
-FLAT = ([1, 2, 8, 32, 64, 128, 256], [2.66, 2.82, 2.86, 2.39, 2.40, 2.10, 2.46])  # paddle_notes (2018), GTX 1080 Ti
-
-saturates_at = Check(
-    "saturates_at",
-    _saturates_at,
+helps_most = Check(
+    "helps_most",
+    _helps_most,
     cases=[
-        (*INCEPTION, 0.05),
-        (*INCEPTION, 0.10),
-        (*INCEPTION, 0.02),  # not within the table
-        (*INCEPTION, 0.50),  # from the start
-        (*FLAT, 0.05),
-        ([8, 16, 64, 128], [10.0, 12.0, 44.0, 87.0], 0.09),  # 1.25, 0.75, 0.6875, 0.68 ms a sample
-        ([8, 16, 32, 64], [100.0, 190.0, 370.0, 700.0], 0.06),  # gains 5.0, 2.6, 5.4 %
-        ([2, 4, 8], [2.0, 3.7, 7.2], 0.08),  # a gain of 7.5 % of the old time, 8.1 % of the new
-        ([4, 8, 16], [8.0, 12.0, 28.0], 0.30),  # the largest is not the best
-        ([1, 2], [4.0, 6.0], 0.25),
-        ([2, 4, 8], [4.0, 6.0, 11.0], 0.25),  # exactly the share, then less
-        ([4, 8, 16, 32], [40.0, 72.0, 141.0, 250.0], 0.05),  # 10, 2, 11 %
-        ([8, 32, 64], [10.0, 30.0, 58.0], 0.05),  # a step to four times the batch, which pays
-        ([8, 16, 32], [10.0, 30.0, 45.0], 0.05),  # a larger batch takes longer for each sample
-        ([4, 8, 16], [10.0, 8.0, 15.9], 0.15),  # and here it even takes less as a whole
-        ([8, 16, 32], [80.0, 144.0, 287.95], 0.05),  # a gain of 0.02 %
+        (8e9, 3e6, 4e12, 2e11, 1e-5),  # far on the flat part: 2 ms of arithmetic, 15 µs of traffic
+        (2e6, 6e8, 4e12, 2e11, 1e-5),  # far on the slope: 3 ms of traffic
+        (409_600, 46_592, 55.3e12, 756e9, 1e-5),  # the lesson's layer on the RTX 4090, batch 32
+        (1.28e10, 656_025_600, 55.3e12, 756e9, 1e-5),  # a million rows
+        (4e8, 1.8e7, 4e12, 2e11, 3e-5),  # 100 µs against 90, launch 30: halved arithmetic saves 10
+        (3.6e8, 2e7, 4e12, 2e11, 3e-5),  # 90 against 100
+        (4e8, 1.6e7, 4e12, 2e11, 3e-5),  # 100 against 80: halved arithmetic saves 20, a launch 15
+        (3.2e8, 2e7, 4e12, 2e11, 3e-5),  # 80 against 100
+        (4e8, 2e6, 4e12, 2e11, 6e-5),  # 100 against 10, launch 60
+        (2e8, 1e6, 4e12, 2e11, 8e-5),  # 50 against 5, launch 80
+        (0, 5e6, 1e11, 2e10, 0.0),  # a copy
+        (8, 6, 4, 2, 1),
+        (12, 2, 4, 2, 1),
     ],
     slips=[
-        Slip("time of the batch", lambda b, t, share: _first(b, _gains(t), share),
-             "You compared times of whole batches, which grow. Divide by the batch first: time for a sample."),
-        Slip("the next batch", lambda b, t, share: _first(b, _gains(_each(b, t)), share, 1),
-             "One row too far: return the batch after which it stops paying, not the one that no longer paid."),
-        Slip("milliseconds for a share",
-             lambda b, t, share: _first(b, [x - y for x, y in pairwise(_each(b, t))], share),
-             "You compared milliseconds with a share. Divide the gain by the time for a sample before it."),
-        Slip("against the first batch",
-             lambda b, t, share: _first(b, [(x - y) / _each(b, t)[0] for x, y in pairwise(_each(b, t))], share),
-             "You took the gain as a share of the first batch's time. Compare each row with the row before it."),
-        Slip("the best of all", lambda b, t, share: min(zip(_each(b, t), b, strict=True))[1],
-             "This is the batch with the least time for a sample. The question is where a larger one stops paying."),
-        Slip("share of the new time",
-             lambda b, t, share: _first(b, [x / y - 1 for x, y in pairwise(_each(b, t))], share),
-             "You divided the gain by the time after it. Divide by the time before: how much of that is saved?"),
-        Slip("the last such row",
-             lambda b, t, share: max([n for n, g in zip(b, _gains(_each(b, t)), strict=False) if g < share] or b[-1:]),
-             "This is the last batch whose step up does not pay. Return the first."),
-        Slip("all or nothing", lambda b, t, share: b[-1],
-             "You return the largest batch of the table, the advice to fill the card. Ask what each step up gained."),
-        Slip("equal is too little",
-             lambda b, t, share: next((n for n, g in zip(b, _gains(_each(b, t)), strict=False) if g <= share), b[-1]),
-             "A step that saves exactly the share still pays: only less than that does not."),
-        Slip("slower is a gain",
-             lambda b, t, share: _first(b, [abs(gain) for gain in _gains(_each(b, t))], share),
-             "You took the size of the change, whichever way it goes. A larger batch whose samples take longer saves "
-             "nothing."),
-        Slip("each row is twice the one before",
-             lambda b, t, share: _first(b, [1 - after / (2 * before) for before, after in pairwise(t)], share),
-             "You took each batch for twice the one before. Divide each time by its own batch."),
-        Slip("rates", lambda b, t, share: _first(b, _gains([1 / each for each in _each(b, t)]), share),
-             "You compared samples a millisecond, which grow where a larger batch pays. Compare milliseconds for one."),
-        Slip("the last that pays",
-             lambda b, t, share: max(
-                 [b[0], *(n for n, g in zip(b[1:], _gains(_each(b, t)), strict=True) if g >= share)]),
-             "You went on to the last step that pays. Stop before the first that does not, whatever comes after it."),
+        Slip("the longest part", lambda f, t, p, b, launch: _most(_parts(f, t, p, b, launch)),
+             "You named what takes longest. Where arithmetic and traffic are about as long, halving one leaves the "
+             "other, and little is saved: compare what each saves."),
+        Slip("launch forgotten", lambda f, t, p, b, launch: "flops" if f / p > t / b else "traffic",
+             "You looked at the roofline alone. A short operator is launch more than work: compare the launch too."),
+        Slip("sides exchanged",
+             lambda f, t, p, b, launch: _most(_saved(t / b, f / p, launch)),
+             "The sides of the ridge are exchanged. More operations a byte than the ridge: arithmetic decides."),
+        Slip("operations against bytes",
+             lambda f, t, p, b, launch: "flops" if f > t else "traffic",
+             "You compared operations with bytes. Divide each by its rate first: seconds can be compared."),
+        Slip("rates exchanged", lambda f, t, p, b, launch: _most(_saved(f / b, t / p, launch)),
+             "The rates are exchanged: operations are divided by operations a second, bytes by bytes a second."),
+        Slip("launch taken away", lambda f, t, p, b, launch: _most({**_saved(f / p, t / b, launch), "launch": launch}),
+             "You saved the whole launch. Like the others it is halved."),
+        Slip("what saves least", lambda f, t, p, b, launch: min(
+                 (saved := _saved(f / p, t / b, launch)), key=lambda name: saved[name]),
+             "You named what saves least: the operator takes longest with it. Which time is the shortest?"),
+        Slip("always the launch", lambda f, t, p, b, launch: "launch",
+             "Fewer launches help where launches are most of the time. An operator can also wait for arithmetic or "
+             "memory."),
     ],
-    takeaway="Inception on a Titan X: from 64 to 128 an image gains 3.6 %. The batch time was never flat there.",
+    takeaway="On the slope fewer bytes, on the flat part fewer operations, far below the roof fewer launches. Near the "
+    "ridge, halving one runs into the other.",
 )  # fmt: skip
 
 check = CheckCell(globals())

@@ -106,19 +106,22 @@ from lessons.why_gpus import graded
 
 graded.crossover_batch(crossover_batch)
 
-# %% [markdown] question="speed_up" points=2 difficulty=1 minutes=6
-# ## 3. The speed-up once transfers count
+# %% [markdown] question="speed_up" points=2 difficulty=2 minutes=7
+# ## 3. The speed-up, by the clock and with transfers
 #
-# A step takes `cpu_seconds` on the CPU, and `gpu_seconds` on the GPU once its data is there. Before each step the batch
-# of `batch` samples, each of `sample_bytes` bytes, goes over a link of `link_gb_s` GB/s; the GPU waits for it.
+# A step takes `cpu_seconds` on the CPU. On the GPU, with its data there and the queue empty, somebody read
+# `time.perf_counter()` three times, in seconds: `began` before the step, `returned` when its last line had returned,
+# `synchronized` after a `torch.cuda.synchronize()` that followed.
 #
-# How many times as fast is the GPU? (Below 1 it is slower.)
+# From now on each step first brings its batch of `batch` samples, each of `sample_bytes` bytes, over a link of
+# `link_gb_s` GB/s; the GPU waits for it. How many times as fast as the CPU is the GPU then? (Below 1 it is slower.)
 
 
 # %% answer="speed_up"
-def speed_up(cpu_seconds, gpu_seconds, batch, sample_bytes, link_gb_s):
+def speed_up(cpu_seconds, began, returned, synchronized, batch, sample_bytes, link_gb_s):
     """The CPU's time over the GPU's, transfer included."""
     # BEGIN SOLUTION
+    gpu_seconds = synchronized - began
     transfer = batch * sample_bytes / (link_gb_s * 10**9)
     return cpu_seconds / (gpu_seconds + transfer)
     # END SOLUTION
@@ -128,6 +131,9 @@ def speed_up(cpu_seconds, gpu_seconds, batch, sample_bytes, link_gb_s):
 from lessons.why_gpus.checks import check
 
 check("speed_up")
+
+# %% [markdown] hint="speed_up"
+# **The check says that I stopped the clock too early.** When the last line has returned, the host is done. Is the card?
 
 # %% [markdown] hint="speed_up"
 # **My number is hardly different from the one without a transfer.** How many bytes are one batch? How many seconds is
@@ -142,54 +148,52 @@ from lessons.why_gpus import graded
 
 graded.speed_up(speed_up)
 
-# %% [markdown] question="saturates_at" points=3 difficulty=2 minutes=10
-# ## 4. Read a table: where does it stop paying?
+# %% [markdown] question="helps_most" points=3 difficulty=2 minutes=9
+# ## 4. What would make it faster?
 #
-# Somebody timed a network at several batches, in ascending order. In 2017 the authors of Caffe2 gave for
-# Inception on a Titan X:
+# An operator by itself, as in question 1: a launch, then arithmetic and traffic at the same time. You may halve one of
+# three: the seconds of its `launch`, its operations (`flops`), or its bytes (`traffic`).
 #
-# | batch | 16 | 32 | 64 | 128 |
-# |---|---:|---:|---:|---:|
-# | ms a batch | 72.7 | 127.5 | 233.6 | 450.6 |
-#
-# The next larger batch saves some share of the time **for a sample**. Return the first batch from which the next one
-# saves less than `share` (0.05 for 5 %). If each saves at least that much, return the last batch.
-#
-# For the table above and a share of 0.05: from 16 to 32 an image saves 12 %, from 32 to 64 it saves 8 %, and then?
+# Which saves the most time? Return `"launch"`, `"flops"` or `"traffic"`. There is never a tie.
 
 
-# %% answer="saturates_at"
-def saturates_at(batches, milliseconds, share):
-    """The first batch from which the next larger one saves less than this share of time."""
+# %% answer="helps_most"
+def helps_most(flops, traffic, flops_per_s, bytes_per_s, launch):
+    """What to halve: "launch", "flops" or "traffic"."""
     # BEGIN SOLUTION
-    each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
-    for i in range(len(each) - 1):
-        saved = 1 - each[i + 1] / each[i]
-        if saved < share:
-            return batches[i]
-    return batches[-1]
+    arithmetic = flops / flops_per_s
+    bandwidth = traffic / bytes_per_s
+    work = max(arithmetic, bandwidth)
+    saved = {
+        "launch": launch / 2,
+        "flops": work - max(arithmetic / 2, bandwidth),
+        "traffic": work - max(arithmetic, bandwidth / 2),
+    }
+    return max(saved, key=saved.get)
     # END SOLUTION
 
 
-# %% check="saturates_at"
+# %% check="helps_most"
 from lessons.why_gpus.checks import check
 
-check("saturates_at")
+check("helps_most")
 
-# %% [markdown] hint="saturates_at"
-# **It always returns the first batch.** The time of a *batch* rises with the batch. What falls is the time for one
-# sample.
+# %% [markdown] hint="helps_most"
+# **I named the longest of the three, and it is wrong for some.** Arithmetic takes 100 µs, traffic 90. How long does the
+# operator work once the arithmetic takes 50?
 
-# %% [markdown] hint="saturates_at"
-# **It is one row too far.** From batch 64, does it pay to go to 128? It does not. Which batch do you return?
+# %% [markdown] hint="helps_most"
+# **It is right for large operators and wrong for small ones.** Under the roofline there are two of the three. Which one
+# is missing?
 
-# %% [markdown] hint="saturates_at"
-# **It is right for some shares only.** A share of what? Of the time for a sample at the smaller of the two batches.
+# %% [markdown] hint="helps_most"
+# **I do not know how to begin.** Question 1 gives the operator's time. Work it out three more times, each with one of
+# the three halved. Which is the shortest?
 
-# %% graded="saturates_at"
+# %% graded="helps_most"
 from lessons.why_gpus import graded
 
-graded.saturates_at(saturates_at)
+graded.helps_most(helps_most)
 
 # %% [markdown] question="fewer_launches" points=4 difficulty=3 minutes=12
 # ## 5. A network that launches too much

@@ -52,47 +52,32 @@ def _devices(draw: random.Random) -> list[Case]:
     return cases
 
 
-def _transfers(draw: random.Random) -> list[Case]:
+def _clocks(draw: random.Random) -> list[Case]:
+    """A step that the host decides, and steps that the card does, with short transfers and long ones."""
     cases: list[Case] = []
-    for share in (0.2, 1.0, 5.0, 20.0):
+    for share, issuing in ((0.2, 0.9), (1.0, 0.5), (5.0, 0.2), (20.0, 0.05)):
         batch, size, rate = draw.randint(16, 512), draw.randint(10**4, 10**6), draw.choice((6, 10, 12.5, 31.5, 63))
-        gpu = round(batch * size / (rate * 1e9) / share, 9)
-        cases.append((round(gpu * draw.randint(2, 40), 9), gpu, batch, size, rate))
+        gpu, began = round(batch * size / (rate * 1e9) / share, 6) + 1e-6, draw.randint(1, 999) / 8
+        returned, synchronized = began + issuing * gpu, began + gpu
+        cases.append((round(gpu * draw.randint(2, 40), 9), began, returned, synchronized, batch, size, rate))
     return cases
 
 
-def _tables(draw: random.Random) -> list[Case]:
-    """Tables of a device that saturates: time = launches + batch · work, and some noise in the rows."""
+def _halves(draw: random.Random) -> list[Case]:
+    """Operators far from the ridge on both sides, near it on both, and short ones."""
     cases: list[Case] = []
-    for _ in "1234":
-        start, launches, work = draw.choice((4, 8, 16)), draw.randint(20, 60), draw.uniform(0.5, 2.0)
-        batches = [start * 2**i for i in range(6)]
-        times = [round((launches + work * n) * draw.uniform(0.99, 1.01), 2) for n in batches]
-        gains = [1 - times[i + 1] / times[i] / 2 for i in range(5)]
-        ordered = sorted(gains)
-        middle = draw.randint(1, 3)
-        cases.append((batches, times, round((ordered[middle] + ordered[middle + 1]) / 2, 4)))
-    # The gain falls, and rises again: the first row that does not pay counts. And one that never saturates.
-    cases.append(([8, 16, 32, 64], [100.0, 190.0, 370.0, 700.0], 0.05 + draw.randint(1, 3) / 1000))
-    cases.append(([2, 4, 8], [20.0, 20.0 + draw.randint(1, 9), 30.0 + draw.randint(1, 3)], 0.05))
-    cases.append(([4, 8, 16, 32], [40.0, 40.0, 70.4, 137.6], draw.randint(75, 110) / 1000))  # a large gain comes first
-    old = draw.randint(50, 90)
-    gain = draw.randint(60, 90) / 1000  # a share of the old time; the next rows save next to nothing
-    times = [2.0 * old, 4 * old * (1 - gain), 8 * old * (1 - gain) * 0.99]
-    cases.append(([2, 4, 8], times, round((gain + gain / (1 - gain)) / 2, 5)))
-    unit = 2.0 * draw.randint(1, 9)
-    cases.append(([2, 4, 8], [2 * unit, 3 * unit, 5.5 * unit], 0.25))  # exactly the share is saved, then less
-    cases.append(([8, 32, 64], [5 * unit, 15 * unit, (29 + draw.random() / 2) * unit], 0.05))  # times four pays
-    cases.append(([8, 16, 32], [5 * unit, (14 + draw.random()) * unit, 22 * unit], 0.05))  # slower, then faster
-    # 10 %, 2 %, and 11 % again.
-    cases.append(([4, 8, 16, 32], [4 * unit, 7.2 * unit, 14.1 * unit, 25 * unit], draw.randint(30, 90) / 1000))
+    microseconds = [(100, 30, 20), (30, 100, 20), (5, 8, 40), (100, 90, 30), (90, 100, 30), (100, 80, 30)]
+    for parts in draw.sample([*microseconds, (80, 100, 30), (50, 5, 80), (100, 10, 60)], 9):
+        unit, rate, bandwidth = draw.randint(5, 50) / 10, draw.randint(10, 90) * 1e11, draw.randint(10, 90) * 1e10
+        arithmetic, traffic, launch = (1e-6 * unit * part * draw.uniform(0.99, 1.01) for part in parts)
+        cases.append((round(arithmetic * rate), round(traffic * bandwidth), rate, bandwidth, launch))
     return cases
 
 
 operator_seconds = Graded("operator_seconds", _operators)
 crossover_batch = Graded("crossover_batch", _devices)
-speed_up = Graded("speed_up", _transfers)
-saturates_at = Graded("saturates_at", _tables)
+speed_up = Graded("speed_up", _clocks)
+helps_most = Graded("helps_most", _halves)
 
 
 fewer_launches = graded_network("fewer_launches", loops.record, loops.judge, lambda draw: (draw.randint(24, 64),))

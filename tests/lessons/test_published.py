@@ -4,7 +4,16 @@ import pytest
 
 from course_utils.machine.hardware import devices
 from course_utils.units import CourseError
-from lessons.shared.published import DIGITS_CPU_MS, DIGITS_GPU_MS, MNIST_EPOCH_SECONDS, TIMES, XEONS, published
+from lessons.shared.published import (
+    DIGITS_CPU_MS,
+    DIGITS_GPU_MS,
+    HIDDEN_LAYER_SECONDS,
+    MNIST_EPOCH_SECONDS,
+    RESNET50_MS,
+    TIMES,
+    XEONS,
+    published,
+)
 
 
 def test_every_row_is_of_a_known_device_and_adds_up():
@@ -27,6 +36,10 @@ def test_no_time_is_there_twice():
 def test_the_other_fixtures_are_of_one_experiment_each():
     assert list(DIGITS_CPU_MS) == list(DIGITS_GPU_MS) == sorted(DIGITS_CPU_MS)
     assert MNIST_EPOCH_SECONDS.keys() == {"CPU", "GPU"}
+    assert RESNET50_MS.keys() <= {device.name for device in devices()}
+    assert all(list(ms) == [2**power for power in range(9)] for ms in RESNET50_MS.values())
+    speed_ups = [round(cpu / gpu, 2) for cpu, gpu in HIDDEN_LAYER_SECONDS.values()]
+    assert speed_ups == [0.81, 0.92, 1.33, 1.24]  # as its source has them
 
 
 def test_times_are_found_by_network_device_and_source():
