@@ -5,6 +5,7 @@ from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
+from lessons.shared.language_models import SHAPES, Options
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06; where maps are largest it agrees. 85 and
@@ -54,6 +55,18 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
     found = [{"attention": 0.0, "peak": 1.0}] * 2, [{"attention": 30.0, "peak": 1.0}] * 2
     monkeypatch.setattr(transformers, "times_less", lambda dropout, head=64: found[dropout > 0])
     assert finding(88).verdict == PARTLY  # dropout is the condition, and the peak was not claimed
+
+
+@pytest.mark.parametrize(
+    ("model", "dropout", "by_hand"),
+    [("GPT-2", 0.1, 2 + 1 + 2), ("GPT-2", 0.0, 2), ("Llama-3.2-1B", 0.0, 4 + 2)],  # Llama's softmax is in float32
+)
+def test_bytes_that_attention_written_out_keeps_of_a_score(model, dropout, by_hand):
+    ways = [Options("eager", dropout=dropout, recompute=way) for way in ("none", "selective")]
+    kept, without = (transformers.a_layer(way, model) for way in ways)
+    shape = SHAPES[model]
+    each = (kept - without) * shape.hidden / (shape.heads * transformers.SEQUENCE)
+    assert each == pytest.approx(by_hand, rel=0.01)
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():
