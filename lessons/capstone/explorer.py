@@ -36,7 +36,7 @@ from lessons.shared.recompute import Segment
 from lessons.shared.recompute.real import parts
 
 PRECISIONS = ("float32", "float16")
-EVEN = (4, 12)  # pieces of an even cut that are offered, beside the segments with the lowest peak
+EVEN = (12,)  # pieces of an even cut that are offered, beside the segments with the lowest peak
 # Micro-batches, and the share of the card's room to which their segments are chosen, that are offered too.
 CHOSEN = ((1, 1.0), (2, 0.8), (2, 0.65))
 HALVINGS = 3  # of the batch
@@ -211,7 +211,7 @@ def _halvings(batch: int) -> list[int]:
     return [batch >> power for power in range(HALVINGS + 1) if batch % (1 << power) == 0]
 
 
-# What a page without a kernel shows: all that *Try three things* asks.
+# What a page without a kernel shows: all that *Try two things* asks.
 PAGE = Page(
     lambda: plan_explorer(Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")),
     {"batch": None, "precision": None, "offload": None, "recompute": None},

@@ -192,8 +192,7 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
-# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh + 6 as²b (see *Further*): its softmax is in
-# float32, and both that output and its copy in bfloat16 are kept.
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh + 6 as²b (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
