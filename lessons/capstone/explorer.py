@@ -38,7 +38,7 @@ from lessons.shared.recompute.real import parts
 PRECISIONS = ("float32", "float16")
 EVEN = (12,)  # pieces of an even cut that are offered, beside the segments with the lowest peak
 # Micro-batches, and the share of the card's room to which their segments are chosen, that are offered too.
-CHOSEN = ((1, 1.0), (2, 0.8), (2, 0.65))
+CHOSEN = ((1, 1.0), (2, 0.75), (2, 0.7))
 HALVINGS = 3  # of the batch
 IN_FLIGHT = (3, WINDOW)  # copies under way, of offload that does not wait for each
 SLIGHT = 0.0005  # a share of time below this is none
@@ -171,7 +171,7 @@ def choices(problem: Problem) -> dict[str, dict[str, Any]]:
 
 
 def chosen_segments(problem: Problem) -> dict[str, tuple[Segment, ...]]:
-    """What lesson 10's search takes for CHOSEN, by the words that a plan has for it: those that there are, each once."""
+    """What lesson 10's search takes for CHOSEN, by the words that a plan has for it; those that there are."""
     found: dict[str, tuple[Segment, ...]] = {}
     for parts_of_it, share in CHOSEN:
         if problem.batch % parts_of_it == 0:

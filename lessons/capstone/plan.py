@@ -306,7 +306,11 @@ class Problem:
             CourseError: the network is no chain.
         """
         made = self.network
-        return Chain(self.module, made.input_shape, made.classes, made.name, optimizer=self.optimizer)
+        found = Chain(self.module, made.input_shape, made.classes, made.name, optimizer=self.optimizer)
+        for (precision, segments, several), step in self._steps.items():
+            if precision == "float32" and not several:
+                found._steps[segments] = step
+        return found
 
     @cached_property
     def least_peak_segments(self) -> tuple[Segment, ...]:
@@ -321,6 +325,8 @@ class Problem:
         """The traced step of a plan without its offload: of two micro-batches where it accumulates several."""
         segments = self._segments(plan)
         key = (plan.precision, segments, plan.parts > 1)
+        if key == ("float32", segments, False) and "chain" in vars(self):  # traces the same
+            return self.chain.step(segments)
         if key not in self._steps:
             module = checkpointed(self.module, segments) if segments else self.module
             made, several = self.network, 1 + (plan.parts > 1)
