@@ -395,6 +395,7 @@ def test_the_menu_has_every_plan_of_vgg_that_the_lesson_names():
         of_vgg += [cell.source if cell.cell_type == "markdown" else "", *texts]
     part = r"float16|offload (?:conv|all|windowed \d)|\d+ (?:chosen )?segments?"
     named = set(re.findall(rf"\b[248] × (?:128|64|32)(?: \+ (?:{part}))*", " ".join(" ".join(of_vgg).split())))
+    named.remove("4 × 32")  # of 128 digits
     assert named >= {"4 × 64", "2 × 128 + float16", "2 × 128 + 2 chosen segments", "2 × 128 + offload windowed 5"}
     assert named <= {str(plan) for plan in offered}
     cheapest = problem.chain.cheapest(256, problem.room_bytes, problem.device)
