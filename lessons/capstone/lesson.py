@@ -62,7 +62,7 @@ from lessons.shared.published import CAFFE2, JOHNSON, published
 from lessons.shared.recompute import checkpointed
 
 TITAN, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
-pd.set_option("display.max_colwidth", 80)  # the longest plan has a name of 53 letters
+pd.set_option("display.max_colwidth", 80)  # so that no plan's name is cut
 
 
 def best_that_fits(evaluations, exact=False, seconds=lambda one: one.seconds):
@@ -524,7 +524,7 @@ plan_plane(
     },
     chosen=vgg.evaluate(mine),
     chosen_name="yours",
-    title=f"{len(fitting)} of {len(exact)} exact plans fit; {len(near)} tie with the fastest",
+    title=f"{len(fitting)} of {len(exact)} exact plans fit; {len(near)} are ties",
     height=560,
     marks={"1 % longer than the fastest that fits": (1 + TIE) * (1 + best.lost) - 1},
 )

@@ -352,8 +352,8 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Tower
-# and layers are 14V to 34Lh, with V entries and L layers: GPT-2's vocabulary makes the tower most of its peak; of GPT-2 XL's
-# the 48 wider layers are most. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
+# and layers are 14V to 34Lh, with V entries and L layers. GPT-2's vocabulary makes the tower most of its peak. GPT-2 XL peaks
+# at the loss too (34.1 GiB), but most of that is what its 48 wider layers keep. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
 # the 0.006 GiB still missing are what norms and attention note for each token.
 #
 # The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step

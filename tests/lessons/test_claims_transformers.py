@@ -5,7 +5,9 @@ from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
+from course_utils.units import GIB
 from lessons.shared.language_models import SHAPES, Options
+from lessons.shared.language_steps import language_step
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06; where maps are largest it agrees. 85 and
@@ -67,6 +69,13 @@ def test_bytes_that_attention_written_out_keeps_of_a_score(model, dropout, by_ha
     shape = SHAPES[model]
     each = (kept - without) * shape.hidden / (shape.heads * transformers.SEQUENCE)
     assert each == pytest.approx(by_hand, rel=0.01)
+
+
+def test_gpt_2_xl_peaks_at_the_loss_too_and_its_layers_are_most_of_it():
+    step = language_step("GPT-2 XL", 1024, Options(dropout=0.1)).at(8)
+    assert step.tape.event_ops[step.peak_event] == "_log_softmax_backward_data"
+    kept_by_layers = 34 * SHAPES["GPT-2 XL"].layers * 8 * 1024 * SHAPES["GPT-2 XL"].hidden
+    assert (round(step.peak_bytes / GIB, 1), kept_by_layers > step.peak_bytes / 2) == (34.1, True)
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():
