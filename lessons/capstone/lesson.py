@@ -942,10 +942,6 @@ columns = ["lowers", "VGG-16", "ResNet-50", "not if"]
 rows = {name: (what, *map(dish, ones), no) for name, (what, *ones, no) in menu.items()}
 pd.DataFrame(rows, columns).T
 
-# %% [markdown] slide="skip"
-# Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then
-# `course check 12` gives your marks.
-
 # %% slide="skip" folded=true
 usual, fast = (problem.schedule(best.plan) for problem in (vgg, faster(vgg, 1.5)))
 spared = np.where(usual.work.phase == FORWARD, usual.work.fast, fast.work.fast)
@@ -1004,3 +1000,7 @@ folded(
 
 # %% slide="skip" folded=true
 judge([32])
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then
+# `course check 12` gives your marks.

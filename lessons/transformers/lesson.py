@@ -192,7 +192,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
-# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh + 6 as²b (see *Further*).
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh without its scores, and 6 bytes
+# for each score that is written out (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
@@ -813,6 +814,7 @@ side_by_side(
 # The 0.08 beyond 34: a mean and a 1/σ for each token and norm, and flash attention's log-sum-exp, four bytes a token and
 # head. (*SwiGLU* multiplies two wide maps, one of them through a smooth ReLU.) Llama's code computes softmax in float32:
 # the backward pass needs that output, and the next product its copy in bfloat16. So a score keeps 4 + 2 bytes.
+# The rest of the 6.2 printed are queries, and keys and values repeated for 32 heads, which selective checkpointing drops too.
 
 # %% [markdown] slide="skip"
 # **Megatron's peaks.** NVIDIA publishes the peaks of Megatron-LM's tests on A100s, to the byte: a GPT of twelve layers,

@@ -1,10 +1,11 @@
 """Claims of lesson 13: each verdict follows from its number, and another number gives another."""
 
+import numpy as np
 import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
-from course_utils.memory import Ledger
+from course_utils.memory import ROLE, Ledger
 from course_utils.units import GIB
 from lessons.shared.language_models import SHAPES, Options
 from lessons.shared.language_steps import language_step
@@ -64,11 +65,12 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
     [("GPT-2", 0.1, 2 + 1 + 2), ("GPT-2", 0.0, 2), ("Llama-3.2-1B", 0.0, 4 + 2)],  # Llama's softmax is in float32
 )
 def test_bytes_that_attention_written_out_keeps_of_a_score(model, dropout, by_hand):
-    ways = [Options("eager", dropout=dropout, recompute=way) for way in ("none", "selective")]
-    kept, without = (transformers.a_layer(way, model) for way in ways)
-    shape = SHAPES[model]
-    each = (kept - without) * shape.hidden / (shape.heads * transformers.SEQUENCE)
-    assert each == pytest.approx(by_hand, rel=0.01)
+    step = language_step(model, 1024, Options("eager", dropout=dropout), layers=2, optimizer="sgd").at(4)
+    tape, scores = step.tape, 4 * 1024 * 1024 * SHAPES[model].heads
+    last = int((tape.event_phase == 0).nonzero()[0][-1])
+    of_layer = np.array([name.startswith("layers.1.attention") for name in tape.layer_names])[tape.layer]
+    kept = of_layer & (tape.role == ROLE["feature maps"]) & (tape.birth <= last) & (tape.death > last + 1)
+    assert step.size[kept & (step.size >= scores)].sum() == by_hand * scores
 
 
 def test_gpt_2_xl_peaks_at_the_loss_too_and_its_layers_are_most_of_it():
