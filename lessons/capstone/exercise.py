@@ -21,7 +21,7 @@
 # %%
 from course_utils.machine.hardware import devices
 from course_utils.networks import NETWORKS
-from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest, table
+from lessons.capstone.plan import Plan, Problem, Refused, combinations, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
 # ## 1. What a plan needs
@@ -250,9 +250,14 @@ graded.your_plan(your_plan)
 # - offload: none, conv, all, windowed (with the default window);
 # - segments: 1, 2, 4, of equal length.
 #
-# Return `None` if none of them is feasible. `problem.evaluate(plan)` returns an `Evaluation` with `feasible`, True or False,
-# and `seconds`, how long an update takes. `combinations(problem, micro_batches, precisions, offloads, segments)`
-# evaluates many plans and leaves out those that are refused. A refusal looks like this:
+# Return `None` if none of them is feasible. You may use
+#
+# - `problem.evaluate(plan)`, an `Evaluation`. It has `plan`, the plan itself; `feasible`, True or False; and `seconds`, how
+#   long an update takes. A plan that is not allowed raises `Refused`.
+# - `combinations(problem, micro_batches, precisions, offloads, segments)`, a list of Evaluations: one for each combination
+#   of what is in the four lists, without those refused.
+#
+# A refusal looks like this:
 
 # %%
 resnet = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
@@ -269,8 +274,8 @@ def find_plan(problem):
     divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
     halves, policies = ("float32", "float16"), ("none", "conv", "all", "windowed")
     found = combinations(problem, divisors, halves, policies, segments=(1, 2, 4))
-    best = fastest(found)
-    return None if best is None else best.plan
+    fitting = [one for one in found if one.feasible]
+    return min(fitting, key=lambda one: one.seconds).plan if fitting else None
     # END SOLUTION
 
 

@@ -7,6 +7,7 @@ what is known.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,10 +32,13 @@ from lessons.capstone.plan import (
     tied,
 )
 from lessons.capstone.plans import plan_plane
+from lessons.shared.recompute import Segment
 from lessons.shared.recompute.real import parts
 
 PRECISIONS = ("float32", "float16")
-EVEN = (4, 12)  # pieces of an even cut that are offered, beside the segments with the lowest peak
+EVEN = (12,)  # pieces of an even cut that are offered, beside the segments with the lowest peak
+# Micro-batches, and the share of the card's room to which their segments are chosen, that are offered too.
+CHOSEN = ((1, 1.0), (2, 0.75), (2, 0.7))
 HALVINGS = 3  # of the batch
 IN_FLIGHT = (3, WINDOW)  # copies under way, of offload that does not wait for each
 SLIGHT = 0.0005  # a share of time below this is none
@@ -161,8 +165,21 @@ def choices(problem: Problem) -> dict[str, dict[str, Any]]:
             "nothing": 1,
             **{f"{count} even segments": count for count in EVEN if count <= len(parts(problem.module))},
             "lowest peak": problem.least_peak_segments,
+            **chosen_segments(problem),
         },
     }
+
+
+def chosen_segments(problem: Problem) -> dict[str, tuple[Segment, ...]]:
+    """What lesson 10's search takes for CHOSEN, by the words that a plan has for it; those that there are."""
+    found: dict[str, tuple[Segment, ...]] = {}
+    for parts_of_it, share in CHOSEN:
+        if problem.batch % parts_of_it == 0:
+            with contextlib.suppress(CourseError):  # where no segments bring it down so far
+                cut = problem.chain.cheapest(problem.batch // parts_of_it, share * problem.room_bytes, problem.device)
+                if cut and cut != problem.least_peak_segments:
+                    found.setdefault(str(Plan(problem.batch, segments=cut)), cut)
+    return found
 
 
 def plan_explorer(problem: Problem, start: Plan | None = None) -> PlanExplorer:
@@ -194,7 +211,7 @@ def _halvings(batch: int) -> list[int]:
     return [batch >> power for power in range(HALVINGS + 1) if batch % (1 << power) == 0]
 
 
-# What a page without a kernel shows: all that *Try three things* asks.
+# What a page without a kernel shows: all that *Try two things* asks.
 PAGE = Page(
     lambda: plan_explorer(Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")),
     {"batch": None, "precision": None, "offload": None, "recompute": None},

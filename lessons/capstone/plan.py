@@ -45,7 +45,7 @@ OTHER_NETWORKS = {
 ANOTHER_NETWORK, ANOTHER_BATCH = "another network", "another batch"
 BATCH_NORM, NO_ARITHMETIC = "batch norm", "precision"
 ROUNDING, TOLERANCE = "to the rounding of float32", "to the tolerance of 16 bits"
-TIE = 0.01  # a share of time: less than that apart, the model of kernels ranks nothing
+TIE = 0.01  # of the time of the fastest that fits: what takes longer by less, the model of kernels does not rank
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -306,7 +306,11 @@ class Problem:
             CourseError: the network is no chain.
         """
         made = self.network
-        return Chain(self.module, made.input_shape, made.classes, made.name, optimizer=self.optimizer)
+        found = Chain(self.module, made.input_shape, made.classes, made.name, optimizer=self.optimizer)
+        for (precision, segments, several), step in self._steps.items():
+            if precision == "float32" and not several:
+                found._steps[segments] = step
+        return found
 
     @cached_property
     def least_peak_segments(self) -> tuple[Segment, ...]:
@@ -321,6 +325,8 @@ class Problem:
         """The traced step of a plan without its offload: of two micro-batches where it accumulates several."""
         segments = self._segments(plan)
         key = (plan.precision, segments, plan.parts > 1)
+        if key == ("float32", segments, False) and "chain" in vars(self):  # traces the same
+            return self.chain.step(segments)
         if key not in self._steps:
             module = checkpointed(self.module, segments) if segments else self.module
             made, several = self.network, 1 + (plan.parts > 1)
@@ -454,9 +460,10 @@ def tied(
     evaluations: Iterable[Evaluation], seconds: Callable[[Evaluation], float] = lambda one: one.seconds
 ) -> list[Evaluation]:
     """Those that surely fit and take at most TIE longer than the fastest of them; the least to build first."""
-    fitting = [one for one in evaluations if one.state == FITS]
-    least = min(map(seconds, fitting), default=0.0)
-    return sorted((one for one in fitting if seconds(one) <= (1 + TIE) * least), key=_to_build)
+    found = list(evaluations)
+    least = next((seconds(one) for one in sorted(found, key=seconds) if one.state == FITS), 0.0)
+    near = [one for one in found if seconds(one) <= (1 + TIE) * least]  # what is slower need not be judged
+    return sorted((one for one in near if one.state == FITS), key=_to_build)
 
 
 def _to_build(one: Evaluation) -> tuple[int, bool, int, int]:

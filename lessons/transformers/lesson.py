@@ -10,7 +10,7 @@
 # # 13 · Transformers: the same step, other maps
 #
 # **The question:** eight texts of 1,024 tokens fit on a card of 24 GiB. One text of 8,192, as many tokens, does not.
-# Does it have to be so? And once it fits, what fills the card?
+# Does it have to be so? And once it fits, what is most of the peak?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -83,7 +83,7 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # a *key* (what am I?), a *value* (what do I hand over?).
 
 # %% [markdown] slide="notes"
-# The score of a pair is the product of one token's query and the other's key. Softmax turns a token's scores into
+# The score of a pair is the dot product of one token's query and the other's key. Softmax turns a token's scores into
 # weights that add up to 1. With these it averages the values. Four words, with queries and keys made up by hand:
 
 # %% tags=["change"]
@@ -192,7 +192,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
-# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh without its scores (see *Further*).
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh without its scores, and 6 bytes
+# for each score that is written out (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
@@ -234,7 +235,7 @@ plane(
 )
 
 # %% [markdown]
-# With fused attention the difference is gone: in *memory* one long text costs what many short ones cost.
+# With fused attention the difference is gone: in *memory* one long text costs what eight short ones cost.
 
 # %% [markdown] slide="slide"
 # And in time? The kernel still computes the scores. The same steps on an H100, predicted:
@@ -256,8 +257,8 @@ print(f"fused attention at {rate / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of the
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# These are times of our model, not of a clock, and two of its errors pull apart. It counts all pairs, and a causal kernel
-# skips about half. It also gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of the
+# These times are predicted, not measured, and two errors of the model pull in opposite directions. It counts all pairs,
+# where a causal kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of the
 # H100's peak for FlashAttention-2.
 
 # %% [markdown]
@@ -352,8 +353,8 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Tower
-# and layers are 14V to 34Lh, with V entries and L layers: GPT-2's vocabulary makes the tower most of its peak; of GPT-2 XL's
-# the 48 wider layers are most. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
+# and layers are 14V to 34Lh, with V entries and L layers. GPT-2's vocabulary makes the tower most of its peak. GPT-2 XL peaks
+# at the loss too (34.1 GiB), but most of that is what its 48 wider layers keep. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
 # the 0.006 GiB still missing are what norms and attention note for each token.
 #
 # The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step
@@ -603,8 +604,8 @@ pd.DataFrame(rows, ["before", "after", "more"]).T
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# The last row is the whole price: nearly half as long again, for a seventh of the memory. First keep the loss alone, by the
-# same operators; then take the fastest of these that fits.
+# The last row is the whole price: nearly half as long again, for a seventh of the memory. So begin with *loss alone kept*,
+# which runs the same operators. If that does not fit, take the fastest of these that does.
 #
 # What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
 
@@ -712,15 +713,16 @@ for name, way in {
 
 # %% [markdown] slide="notes"
 # Before each move say which of scores, logits and other maps it touches. The explorer trains without dropout, as
-# Llama and its relatives do: a score then keeps two bytes and not five, and GPT-2 needs less than above.
+# Llama and its relatives do. In GPT-2 a score then keeps two bytes in place of five, so it needs less than above; in
+# Llama, with its softmax in float32, it keeps six.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# (1.78 GiB of context are the most that was reported for cards of this one's time.)
+# (1.78 GiB is the largest context that was reported for cards of this one's time.)
 #
-# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
+# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Put GPT-2 XL on this
 # card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
 # %% [markdown] slide="skip"
@@ -743,7 +745,7 @@ judge([84, 85, 86, 87, 88])
 # ## Recap
 #
 # 1. Written out, a layer keeps 34 sbh + 5 as²b bytes. Fused, for as many tokens, length adds time, not memory.
-# 2. GPT-2's logits then fill the card: work in place or in pieces.
+# 2. Then logits are most of GPT-2's peak: compute the loss in place or in pieces.
 # 3. Recompute only to fit: layers and loss again take 8.51 to 1.25 GiB, and 27 to 40 ms (predicted).
 
 # %% [markdown] slide="skip"
@@ -792,12 +794,17 @@ def a_layer(shape, options, change=lambda layer: None):
     return (kept_by(3) - kept_by(2)) / (1024 * 8 * shape.hidden)
 
 
+llama = SHAPES["Llama-3.2-1B"]
+ways = [Options("eager", recompute=how) for how in ("none", "selective")]
+with_scores, without = (a_layer(llama, way) for way in ways)
+a_score = (with_scores - without) * llama.hidden / (llama.heads * 1024)
+print(f"Llama-3.2-1B, attention written out: {a_score:.1f} bytes a score")
 side_by_side(
     {
         "GPT-2": a_layer(gpt2, fused),
         "GPT-2 without dropout": a_layer(gpt2, Options()),
         "GPT-2, its own GELU of eight operators": a_layer(gpt2, fused, written_out),
-        "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(SHAPES["Llama-3.2-1B"], Options()),
+        "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()),
     },
     "sbh bytes a layer",
     title="One formula does not hold for every transformer",
@@ -805,7 +812,9 @@ side_by_side(
 
 # %% [markdown] slide="skip"
 # The 0.08 beyond 34: a mean and a 1/σ for each token and norm, and flash attention's log-sum-exp, four bytes a token and
-# head. (*SwiGLU* multiplies two wide maps, one of them through a smooth ReLU.)
+# head. (*SwiGLU* multiplies two wide maps, one of them through a smooth ReLU.) Llama's code computes softmax in float32:
+# the backward pass needs that output, and the next product its copy in bfloat16. So a score keeps 4 + 2 bytes.
+# The rest of the 6.2 printed are queries, and keys and values repeated for 32 heads, which selective checkpointing drops too.
 
 # %% [markdown] slide="skip"
 # **Megatron's peaks.** NVIDIA publishes the peaks of Megatron-LM's tests on A100s, to the byte: a GPT of twelve layers,

@@ -1,10 +1,14 @@
 """Claims of lesson 13: each verdict follows from its number, and another number gives another."""
 
+import numpy as np
 import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
-from course_utils.memory import Ledger
+from course_utils.memory import ROLE, Ledger
+from course_utils.units import GIB
+from lessons.shared.language_models import SHAPES, Options
+from lessons.shared.language_steps import language_step
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06; where maps are largest it agrees. 85 and
@@ -58,6 +62,26 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
     found = [{"attention": 0.0, "peak": 1.0}] * 2, [{"attention": 30.0, "peak": 1.0}] * 2
     monkeypatch.setattr(transformers, "times_less", lambda dropout, head=64: found[dropout > 0])
     assert finding(88).verdict == PARTLY  # dropout is the condition, and the peak was not claimed
+
+
+@pytest.mark.parametrize(
+    ("model", "dropout", "by_hand"),
+    [("GPT-2", 0.1, 2 + 1 + 2), ("GPT-2", 0.0, 2), ("Llama-3.2-1B", 0.0, 4 + 2)],  # Llama's softmax is in float32
+)
+def test_bytes_that_attention_written_out_keeps_of_a_score(model, dropout, by_hand):
+    step = language_step(model, 1024, Options("eager", dropout=dropout), layers=2, optimizer="sgd").at(4)
+    tape, scores = step.tape, 4 * 1024 * 1024 * SHAPES[model].heads
+    last = int((tape.event_phase == 0).nonzero()[0][-1])
+    of_layer = np.array([name.startswith("layers.1.attention") for name in tape.layer_names])[tape.layer]
+    kept = of_layer & (tape.role == ROLE["feature maps"]) & (tape.birth <= last) & (tape.death > last + 1)
+    assert step.size[kept & (step.size >= scores)].sum() == by_hand * scores
+
+
+def test_gpt_2_xl_peaks_at_the_loss_too_and_its_layers_are_most_of_it():
+    step = language_step("GPT-2 XL", 1024, Options(dropout=0.1)).at(8)
+    assert step.tape.event_ops[step.peak_event] == "_log_softmax_backward_data"
+    kept_by_layers = 34 * SHAPES["GPT-2 XL"].layers * 8 * 1024 * SHAPES["GPT-2 XL"].hidden
+    assert (round(step.peak_bytes / GIB, 1), kept_by_layers > step.peak_bytes / 2) == (34.1, True)
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():
