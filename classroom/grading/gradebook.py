@@ -37,9 +37,9 @@ def cell(value: object) -> str:
     A file may be opened with another separator than the one it was written with, so every comma, semicolon and tab may
     begin a cell. Characters are taken for what they look like (NFKC): a full-width sign of equality is one.
     """
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
     if isinstance(value, int | float):
-        return text
+        return f"{value:g}"
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
     made, begins = [], True
     for character in text:
         plain = unicodedata.normalize("NFKC", character)
