@@ -12,7 +12,6 @@ import io
 import math
 import re
 import statistics
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +26,10 @@ from course_utils.figures import side_by_side
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
+# Characters that are, or are taken for (NFKC, such as a full-width one), what begins a formula, or a cell.
+SIGNS = r"=+\-@\u207a\u207c\u208a\u208c\u2a75\u2a76\ufb29\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20"
+SEPARATORS = r",;\u037e\ufe10\ufe14\ufe50\ufe54\uff0c\uff1b\U0001f101-\U0001f10a"
+FORMULA = re.compile(rf"((?:^|[{SEPARATORS}])\W*?)([{SIGNS}])")
 BARS = 10  # of the distribution, at most
 NAMED = 3  # misconceptions shown for a question
 
@@ -35,22 +38,12 @@ def cell(value: object) -> str:
     """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it.
 
     A file may be opened with another separator than the one it was written with, so every comma, semicolon and tab may
-    begin a cell. Characters are taken for what they look like (NFKC): a full-width sign of equality is one.
+    begin a cell, and what is neither letter nor digit may be left out at its beginning.
     """
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
     if isinstance(value, int | float):
-        return text
-    made, begins = [], True
-    for character in text:
-        plain = unicodedata.normalize("NFKC", character)
-        if begins and plain.lstrip()[:1] in ("=", "+", "-", "@"):
-            made.append("'")
-        made.append(character)
-        if any(separator in plain for separator in ",;"):
-            begins = True
-        elif plain.strip(' "') and unicodedata.category(character) != "Cf":  # neither seen nor read at the beginning
-            begins = False
-    return "".join(made)
+        return f"{value:g}"
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
+    return FORMULA.sub(r"\1'\2", text)
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:

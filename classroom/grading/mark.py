@@ -71,7 +71,7 @@ class Marks:
     @property
     def points(self) -> float:
         """Points earned, whole and half ones."""
-        return whole(sum(q.points for q in self.questions))
+        return sum(q.points for q in self.questions)
 
     @property
     def out_of(self) -> int:
@@ -149,12 +149,7 @@ def partial_points(out_of: int, counts: Counts) -> float:
     right, inputs, by_chance = counts
     if right >= inputs or right <= by_chance or 2 * right <= inputs:
         return 0
-    return whole((2 * out_of * (right - by_chance)) // (inputs - by_chance) / 2)
-
-
-def whole(points: float) -> float:
-    """Points as they are written: 2 in place of 2.0."""
-    return int(points) if points == int(points) else points
+    return (2 * out_of * (right - by_chance)) // (inputs - by_chance) / 2
 
 
 def unattempted(trusted: NotebookNode) -> Marks:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from classroom.grading.batch import Result
-from classroom.grading.mark import whole
 from course_utils.units import CourseError
 
 COLUMNS = ("learner", "question", "points", "reason")
@@ -64,7 +63,7 @@ def read_overrides(path: Path) -> list[Override]:
         if not row.get("reason"):
             raise CourseError(f"{path}, line {line}: an override needs a reason")
         learner, number, question = row["learner"], row.get("number", ""), row["question"]
-        found.append(Override(line, learner, number, question, whole(float(points)), row["reason"]))
+        found.append(Override(line, learner, number, question, float(points), row["reason"]))
     return found
 
 

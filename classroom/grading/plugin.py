@@ -1,13 +1,12 @@
 """Our part of the pytest process in which nbval runs a grafted notebook (`warm`).
 
 It sends the start and the verdict of each cell, taken from nbval's report objects (a JUnit file would show an
-unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
-can cost; and stops at the first cell that ran too long or killed its kernel, as the rest would only be noise.
+unexpected pass as a pass); notices a dead kernel at once, and what a cell sends too much of; and stops at the first
+cell that killed its kernel, as the rest would only be noise. Time is bounded by whoever reads what is sent (`run`).
 """
 
 import math
 import os
-import time
 from collections.abc import Generator, Mapping
 from multiprocessing.connection import Connection
 from queue import Empty
@@ -20,14 +19,11 @@ import pytest
 from nbval.kernel import RunningKernel
 
 from classroom.execution import line_of_error
-from classroom.grading.own_time import OwnTime
 from classroom.grading.provisioner import register
 from classroom.grading.run import CellVerdict
 from classroom.questions.graded import RECORD
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
-GRACE = 2.0  # seconds an interrupted cell is given to end
-SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
 LONGEST_TEXT = 20_000  # characters kept of what a cell printed
 LONGEST_RECORD = 4 * 2**20  # the same of a record
 LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
@@ -49,25 +45,19 @@ class KernelDied(Exception):
 class LiveKernel(RunningKernel):  # type: ignore[misc]
     """nbval's kernel, whose waiting ends when the process does."""
 
-    interrupted: float | None = None
     received = 0  # characters since the cell began
 
     def get_message(self, stream: str, timeout: float | None = None) -> Any:
-        """The next message. Raises Empty after the kernel's own time, KernelDied as soon as nobody can send one."""
-        limit = math.inf if timeout is None else timeout
-        if self.interrupted is not None:
-            limit = min(limit, self.interrupted + GRACE - time.monotonic())
-        own = OwnTime(getattr(self.km.provisioner, "pid", None))
+        """The next message. Raises Empty after so many seconds, KernelDied as soon as nobody can send one."""
+        left = math.inf if timeout is None else timeout
         while True:
-            left = limit - own.look()
-            if left < 0 and self.interrupted is not None:
-                raise Empty  # also while messages keep coming
             try:
-                message = super().get_message(stream, timeout=max(0.0, min(POLL, left)))
+                message = super().get_message(stream, timeout=min(POLL, left))
             except Empty:
                 if not self.is_alive():
                     raise KernelDied from None
-                if own.look() >= limit:
+                left -= POLL
+                if left <= 0:
                     raise
             else:
                 self.received += len(repr(message)) + sum(buffer.nbytes for buffer in message.get("buffers", ()))
@@ -80,22 +70,12 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
         self.received = 0
         return super().execute_cell_input(cell_input, allow_stdin)
 
-    def interrupt(self) -> None:
-        """Ask the kernel to stop what it does."""
-        self.interrupted = time.monotonic()
-        super().interrupt()
-
 
 class Judge:
-    """Sends of each cell that begins that it died, which stands if this process is killed, then how it ended.
+    """Sends of each cell that begins that it died, which stands if this process is killed, then how it ended."""
 
-    Args:
-        line: where to.
-        seconds: time for a cell of a question.
-    """
-
-    def __init__(self, line: Connection, seconds: float) -> None:
-        self.line, self.seconds = line, seconds
+    def __init__(self, line: Connection) -> None:
+        self.line = line
 
     def pytest_configure(self) -> None:
         """Make nbval start our kernel, in a sandbox if the environment asks for it."""
@@ -103,11 +83,11 @@ class Judge:
         nbval.plugin.find_comment_markers = lambda source: ()  # a comment may be a learner's, and steers nothing
         nbval.kernel.pformat = str  # every message would be laid out for a debug log: 40 times as slow, with megabytes
 
+    @pytest.hookimpl(trylast=True)  # before the first one the kernel is started
     def pytest_runtest_setup(self, item: Any) -> None:
-        """Note that a cell begins; give set-up cells time to import."""
+        """Note that a cell begins."""
         self.line.send(CellVerdict(item.cell.id, "died"))
-        of_question = item.cell.metadata.get("course")
-        item.config.option.nbval_cell_timeout = self.seconds if of_question else max(self.seconds, SETUP_SECONDS)
+        item.output_timeout = math.inf
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -128,7 +108,7 @@ class Judge:
 
 
 def _verdict(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
-    """One of passed, differs, raised, timeout, died, flood, failed."""
+    """One of passed, differs, raised, died, flood, failed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return "passed"
     problem = call.excinfo.value if call.excinfo else None
@@ -136,8 +116,6 @@ def _verdict(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) 
         return "died"
     if isinstance(problem, OutputFlood):
         return "flood"
-    if item.parent.timed_out:
-        return "timeout"
     if "outputs differ" in str(problem):
         return "differs"
     return "raised" if "caused an exception" in str(problem) else "failed"
@@ -150,15 +128,16 @@ def _text(outputs: list[Any]) -> str:
     return text[: LONGEST_RECORD if text.startswith(RECORD) else LONGEST_TEXT]
 
 
-def judge(line: Connection, path: str, seconds: float, environment: Mapping[str, str]) -> None:
+def judge(line: Connection, path: str, environment: Mapping[str, str]) -> None:
     """Run a notebook, in its folder, under pytest and nbval."""
     folder, name = os.path.split(path)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     arguments = [
-        name, "--nbval", "--nbval-current-env", "-q", "--color=no", f"--rootdir={folder}", "-p", "no:cacheprovider",
+        name, "--nbval", "--nbval-current-env", "--nbval-cell-timeout=inf", "-q", "--color=no", f"--rootdir={folder}",
+        "-p", "no:cacheprovider",
         "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
     ]  # fmt: skip
     # As modules: for a plugin's name pytest would read what every installed package offers.
-    pytest.main(arguments, plugins=[nbval.plugin, Judge(line, seconds)])
+    pytest.main(arguments, plugins=[nbval.plugin, Judge(line)])

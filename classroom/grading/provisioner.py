@@ -17,7 +17,6 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
-from classroom.grading.own_time import child_of
 from course_utils.units import MIB, CourseError
 
 PROVISIONER = "course-sandbox"  # what jupyter_client knows `SandboxProvisioner` by, once `register` was called
@@ -37,11 +36,6 @@ class SandboxProvisioner(KernelProvisionerBase):
 
     _line: socket.socket | None = None  # held open as long as the kernel is to live
     _folder: Path | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The kernel's process, which its keeper started, which the zygote started; None if none is known."""
-        return child_of(child_of(self._request["zygote"]))
 
     @property
     def has_process(self) -> bool:

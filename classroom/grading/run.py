@@ -7,7 +7,7 @@ running. What the verdicts mean for marks is not decided here.
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -17,12 +17,13 @@ import psutil
 from nbformat import NotebookNode
 
 from classroom.execution import kernel_environment
-from classroom.grading.own_time import OwnTime
+from classroom.grading.own_time import OwnTime, child_of
 from classroom.grading.sandbox import Sandbox
 from classroom.grading.warm import working
 from classroom.notebooks import to_text
 from course_utils.units import MIB, CourseError
 
+SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
 LARGEST_JUDGE = 512 * MIB  # memory of the process that nbval runs in: what a kernel sends waits there
 
 
@@ -68,9 +69,9 @@ def run_notebook(
         if sandbox is not None:
             sandbox.settle()
             environment |= sandbox.environment()
-        given = str(path), limits.cell, environment
-        with working("classroom.grading.plugin:judge", *given, output=str(output)) as (process, line):
-            found = _follow(process, line, limits.whole, on_cell, sandbox)
+        setup = {cell.id for cell in notebook.cells if not cell.metadata.get("course")}
+        with working("classroom.grading.plugin:judge", str(path), environment, output=str(output)) as (process, line):
+            found = _follow(process, line, limits, setup, on_cell, sandbox)
         if not found:
             said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
             raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
@@ -78,27 +79,36 @@ def run_notebook(
 
 
 def _follow(
-    process: BaseProcess, line: Connection, seconds: float, on_cell: Callable[[str], None], sandbox: Sandbox | None
+    process: BaseProcess,
+    line: Connection,
+    limits: Limits,
+    setup: Collection[str],
+    on_cell: Callable[[str], None],
+    sandbox: Sandbox | None,
 ) -> list[CellVerdict]:
-    """The verdicts that are sent, up to the end or the end of what is allowed; nothing that was started stays."""
+    """The verdicts that are sent, up to the end or the end of what is allowed; nothing that was started stays.
+
+    Cells of `setup` are given time to import.
+    """
     found: dict[str, CellVerdict] = {}
-    own, family = OwnTime(None), set[psutil.Process]()
+    own, family, end = OwnTime(None), set[psutil.Process](), limits.whole
     verdict, excess = "died", ""  # of a cell that began, if nothing else was sent of it
     try:
         for look in itertools.count():
             if line.poll(0.1):
-                said = line.recv()
+                said, end = line.recv(), limits.whole
                 if said.cell not in found:
                     on_cell(said.cell)
+                    given = max(limits.cell, SETUP_SECONDS) if said.cell in setup else limits.cell
+                    end = min(own.look() + given, end)
                 found[said.cell] = said
             if look % 10 == 0:
                 _add_children(process, family)
-            if sandbox is not None:
-                own.process = own.process or sandbox.kernel()
-                if excess := sandbox.excess() or _flooded(process):
-                    verdict = "excess"
-                    break
-            if own.look() > seconds:
+            own.process = own.process or (sandbox.kernel() if sandbox else child_of(process.pid))
+            if sandbox is not None and (excess := sandbox.excess() or _flooded(process)):
+                verdict = "excess"
+                break
+            if own.look() > end:
                 verdict = "timeout"
                 break
     except EOFError:  # it has ended

@@ -184,7 +184,7 @@ class Sandbox:
         request = {
             "outside": str(self._sockets), "sockets": SOCKETS, "uid": uid, "scratch": SCRATCH,
             "scratch_bytes": self.limits.scratch_bytes, "scratch_files": self.limits.scratch_files,
-            "rlimits": self.limits.rlimits(), "processors": self._processors, "zygote": self._zygote,
+            "rlimits": self.limits.rlimits(), "processors": self._processors,
         }  # fmt: skip
         return {"JUPYTER_DEFAULT_PROVISIONER_NAME": PROVISIONER, SETTINGS: json.dumps(request)}
 
@@ -201,7 +201,7 @@ class Sandbox:
             time.sleep(0.05)
 
     def kernel(self) -> int | None:
-        """The process of the kernel that runs here now; None if none is known."""
+        """The process of the kernel that runs here now, started by its keeper; None if none is known."""
         return child_of(child_of(self._zygote))
 
     def kernel_processes(self) -> list[psutil.Process]:

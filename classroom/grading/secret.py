@@ -3,7 +3,7 @@
 From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
 before, and cannot find the seed from it. It never gets the token of the values on which a record is replayed. The
 reference is the solution, executed with these tokens; a question whose results lie where rounding would change their
-text gets another token (`graded.is_steady`).
+text gets another token (`Graded.tells_unsteady`).
 """
 
 import hashlib
@@ -19,9 +19,10 @@ from nbformat.v4 import new_code_cell
 from classroom.execution import execute
 from classroom.grading.graft import GRADED_CALL, kind_of
 from classroom.notebooks import as_notebook
-from classroom.questions.graded import CRASHED, NOT_ATTEMPTED
+from classroom.questions.graded import CRASHED, NOT_ATTEMPTED, UNSTEADY
 from course_utils.units import CourseError
 
+TELL_UNSTEADY = "from classroom.questions.graded import Graded\n\nGraded.tells_unsteady = True\n"
 MOST_TURNS = 20  # a result of random size is that close to a rounding boundary once in some thousand
 
 
@@ -38,6 +39,8 @@ def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | No
     for cell in notebook.cells:
         kind, question = kind_of(cell)
         if kind == "graded":
+            if not GRADED_CALL.search(cell.source):
+                raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")
             drawn = f"draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})"
             cell.source = f"from classroom.questions.graded import draw_from\n\n{drawn}\n{cell.source}"
             cell.metadata.course["token"] = token(seed, f"{question} values")  # of what no answer's kernel is given
@@ -53,36 +56,17 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
     turns: Counter[str] = Counter()
     for _ in range(MOST_TURNS):
         notebook = with_tokens(solution, seed, turns)
-        notebook.cells.append(_steadiness_cell(notebook))
+        notebook.cells.insert(0, new_code_cell(TELL_UNSTEADY, id="course-steadiness"))  # type: ignore[no-untyped-call]
         with tempfile.TemporaryDirectory(prefix="course-") as folder:
             executed = execute(notebook, Path(folder), "reference")
-        printed = executed.cells.pop().outputs
-        unsteady = "".join(output.get("text", "") for output in printed).split()
+        del executed.cells[0]
+        unsteady = []
+        for kind, question, cell in ((*kind_of(cell), cell) for cell in executed.cells):
+            printed = "".join(output.get("text", "") for output in cell.outputs) if kind == "graded" else ""
+            if words := re.search(f"^.*: ({CRASHED}|{NOT_ATTEMPTED})(: .*)?$", printed, re.MULTILINE):
+                raise CourseError(f"the solution does not answer {question!r}: {words[0]}")
+            unsteady += [question] * (f": {UNSTEADY}\n" in printed)
         if not unsteady:
-            _refuse_words(executed)
             return executed
         turns.update(unsteady)
     raise CourseError(f"results of {unsteady[0]!r} lie on a rounding boundary for every seed; change what it draws")
-
-
-def _refuse_words(executed: NotebookNode) -> None:
-    """Raise CourseError if a graded cell of the solution shows a crash, or no result."""
-    for cell in executed.cells:
-        if kind_of(cell)[0] == "graded":
-            for line in "".join(output.get("text", "") for output in cell.outputs).splitlines():
-                if re.search(f": ({CRASHED}|{NOT_ATTEMPTED})(: |$)", line):
-                    raise CourseError(f"the solution does not answer {kind_of(cell)[1]!r}: {line}")
-
-
-def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
-    """A cell that prints the questions whose results rounding could change."""
-    pairs = []
-    for cell in notebook.cells:
-        kind, question = kind_of(cell)
-        call = GRADED_CALL.search(cell.source)
-        if kind == "graded":
-            if call is None:
-                raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")
-            pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
-    source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
-    return as_notebook(new_code_cell(source, id="course-steadiness"))  # type: ignore[no-untyped-call]

@@ -9,7 +9,6 @@ import multiprocessing.process
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -17,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-if sys.platform != "win32":
-    import fcntl
+from filelock import FileLock
 
 PREFIX = "course-grade-"
+LOCK = "lock"  # a file in the folder, locked as long as its grading lives
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
 
@@ -45,7 +44,8 @@ def one_folder() -> Iterator[Path]:
         return
     _clear_dead()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    locked = _lock(folder)
+    lock = FileLock(folder / LOCK)
+    lock.acquire()
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     here = threading.current_thread() is threading.main_thread()  # no other may set a handler
@@ -65,34 +65,17 @@ def one_folder() -> Iterator[Path]:
         if before is not None:
             os.environ["TMPDIR"] = before
         tempfile.tempdir = None
+        lock.release()  # Windows removes no file that is open
         shutil.rmtree(folder, ignore_errors=True)
-        if locked is not None:
-            os.close(locked)
 
 
 def _clear_dead() -> None:
     """Remove the folders of this user's gradings that were killed."""
-    if sys.platform == "win32":
-        return
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             facts = folder.lstat()
-            if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < YOUNG:
-                continue
-            locked = _lock(folder)
-            if locked is not None:
+            user = getattr(os, "geteuid", int)()  # Windows has none, and calls every owner 0
+            if facts.st_uid == user and time.time() - facts.st_mtime >= YOUNG:
+                with FileLock(folder / LOCK, timeout=0):  # else a grading is at work in it
+                    pass
                 shutil.rmtree(folder, ignore_errors=True)
-                os.close(locked)
-
-
-def _lock(folder: Path) -> int | None:
-    """An open descriptor that holds the lock of a folder as long as it or its process lives; None if it is taken."""
-    if sys.platform == "win32":
-        return None
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor

@@ -12,7 +12,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from IPython.utils.capture import capture_output
 
@@ -22,6 +22,7 @@ from classroom.questions.core import Holding, Outcome, Unfit
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
+UNSTEADY = "rounding could change it"
 REPLAYED = "can be replayed"  # the first property of an answer that is judged by its record
 RECORD = "replay1:"
 _tokens: dict[str, str] = {}
@@ -43,50 +44,35 @@ def draws_for(question: str) -> random.Random:
     return random.Random(_tokens.get(question) or f"{int(os.environ.get('COURSE_SEED', '0'))} {question}")
 
 
-def canonical(value: Any) -> str:
-    """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order."""
+def canonical(value: Any, by: float = 0.0) -> str:
+    """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order.
+
+    `by` moves each float before, by this share of itself; whole ones are told apart to the unit, and move less than it.
+    """
     number = core.as_number(value)
     if isinstance(number, float):
-        if math.isfinite(number) and _off_whole(number) <= 1:
-            return str(round(number))
-        return f"{number:.6g}"
+        moved = max(number - 0.1, min(number * (1 + by), number + 0.1))
+        if math.isfinite(moved) and abs(moved - round(moved)) <= max(1e-9 * abs(moved), 1e-9):
+            return str(round(moved))
+        return f"{moved:.6g}"
     if number is not None:
         return str(number)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{canonical(k)}: {canonical(v)}" for k, v in value.items())) + "}"
+        return "{" + ", ".join(sorted(f"{canonical(k, by)}: {canonical(v, by)}" for k, v in value.items())) + "}"
     if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(map(canonical, value))) + "}"
+        return "{" + ", ".join(sorted(canonical(part, by) for part in value)) + "}"
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(canonical, value)) + "]"
+        return "[" + ", ".join(canonical(part, by) for part in value) + "]"
     if value is None or isinstance(value, bool | str | bytes):
         return repr(value)
     return f"a {type(value).__name__}"  # its repr may hold an address
 
 
-def _off_whole(number: float) -> float:
-    """How far a number is from a whole one, in units of what makes it print as one: 1e-9 of it, or 1e-9."""
-    return abs(number - round(number)) / max(1e-9 * abs(number), 1e-9)
-
-
 def is_steady(value: Any) -> bool:
-    """Whether rounding cannot change what is printed for a right result.
-
-    Whatever differs from it by at most PRINTS_ALIKE prints like it; whole numbers are told apart to the unit.
-    """
-    if isinstance(value, Mapping):
-        return all(is_steady(part) for pair in value.items() for part in pair)
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(map(is_steady, value))
-    number = core.as_number(value)
-    if not isinstance(number, float) or not math.isfinite(number):
-        return True
-    if _off_whole(number) <= 1:
-        return _off_whole(number) <= 1 - PRINTS_ALIKE / 1e-9 and abs(number - round(number)) < 0.4
-    return len({canonical(number * (1 + by)) for by in (-PRINTS_ALIKE, 0, PRINTS_ALIKE)}) == 1
+    """Whether what differs from a right result by at most PRINTS_ALIKE, as rounding makes it, prints like it."""
+    return len({canonical(value, by) for by in (-PRINTS_ALIKE, 0, PRINTS_ALIKE)}) == 1
 
 
 class GradedCell(ABC):
@@ -103,10 +89,6 @@ class GradedCell(ABC):
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
 
-    def is_steady(self, answer: object) -> bool:
-        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
-        return True
-
 
 @dataclass(eq=False, repr=False)
 class Graded(GradedCell):
@@ -115,10 +97,12 @@ class Graded(GradedCell):
     Attributes:
         question: the name of the question.
         draw: argument tuples from a random generator.
+        tells_unsteady: whether a result that rounding could change is called that: other inputs are then to be drawn.
     """
 
     question: str
     draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]
+    tells_unsteady: ClassVar[bool] = False
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -128,14 +112,6 @@ class Graded(GradedCell):
             return [f"{self.question}: {CRASHED}: it is no function"]
         return [self._line(answer, arguments) for arguments in self.draw(draws_for(self.question))]
 
-    def is_steady(self, answer: Any) -> bool:
-        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
-        with capture_output():
-            results = [
-                core.attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))
-            ]
-        return all(is_steady(one.value) for one in results)
-
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
         with capture_output():
             one = core.attempt(self.question, answer, arguments)
@@ -144,6 +120,8 @@ class Graded(GradedCell):
             return f"{call}: {NOT_ATTEMPTED}"
         if one.error is not None:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
+        if self.tells_unsteady and not is_steady(one.value):
+            return f"{call}: {UNSTEADY}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
 

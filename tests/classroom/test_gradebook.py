@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 import unicodedata
 from dataclasses import replace
 
@@ -84,6 +85,17 @@ class TestGradebook:
     def test_names_that_are_formulas_are_read_as_text(self, name: str) -> None:
         assert cell(name).replace("'", "", 1) == name
         assert cell(name) != name
+
+    def test_every_character_that_is_taken_for_one_of_a_formula_or_for_a_separator_is_known(self) -> None:
+        plain = {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(sys.maxunicode + 1)}
+        kinds = {one: unicodedata.category(one) for one in plain}
+        hidden = [one for one in plain if kinds[one] == "Cf" or not plain[one].strip(' "')]
+        hidden = [one for one in hidden if kinds[one] not in ("Cc", "Zl", "Zp")]  # in place of which there is a space
+        signs = [one for one in plain if plain[one].lstrip().startswith(tuple("=+-@"))]
+        separators = [one for one in plain if set(plain[one]) & set(",;")]
+        assert not [one for one in signs if cell(f"{one}1") != f"'{one}1"]
+        assert not [one for one in separators if cell(f"x{one}=1") != f"x{one}'=1"]
+        assert not [one for one in hidden if cell(f"{one}=1") != f"{one}'=1"]
 
     def test_a_page_holds_no_markup_of_the_learners(self) -> None:
         result = replace(made(EVIL, [0, 3], said=EVIL), problem=EVIL, file=EVIL)

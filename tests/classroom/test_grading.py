@@ -247,7 +247,7 @@ class TestRun:
                 break
             time.sleep(0.1)
         told = []
-        found = _follow(process, line, 0.3, told.append, None)
+        found = _follow(process, line, Limits(whole=0.3), (), told.append, None)
         assert [(one.cell, one.verdict) for one in found] == [("a", "passed"), ("b", "timeout")]
         assert told == ["a", "b"]
         assert process.exitcode is not None
