@@ -19,9 +19,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from types import EllipsisType
-from typing import Any, Protocol
-
-from course_utils.units import CourseError
+from typing import Any
 
 TOLERANCE = 1e-9
 SINGLE = 1e-6  # of what came as float32, which has seven digits
@@ -275,50 +273,3 @@ def defines(source: str, names: Collection[str]) -> bool:
 def is_about_dots(error: BaseException | None) -> bool:
     """Whether Python stumbled over a `...` that is still in the answer."""
     return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
-
-
-class Unfit(CourseError):
-    """Why an answer cannot be judged by what it does, in one line for its author."""
-
-
-class Holding(Protocol):
-    """What a look at an answer found: which of the properties asked for hold, by name; it is right if all do."""
-
-    @property
-    def holds(self) -> Mapping[str, bool]:
-        """Properties by name: for the check and the graded cell alike."""
-
-
-def looked(
-    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Any]
-) -> tuple[Outcome | None, Any]:
-    """What a look at an answer found, or, with an outcome, the error it raised, or None where it was not looked at.
-
-    Args:
-        answer: what the learner gave.
-        given: what `look` is given for it; None for an answer that is nothing of the kind asked for, which is wrong.
-        look: what it does. Raises whatever the learner's code raises; Unfit where that cannot be judged.
-    """
-    if has_dots(answer):
-        return Outcome.NOT_ATTEMPTED, None
-    if given is None:
-        return Outcome.WRONG, None
-    try:
-        return None, look(given)
-    except Unfit as error:
-        return Outcome.WRONG, error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
-        return Outcome.NOT_ATTEMPTED if is_about_dots(error) else Outcome.CRASHED, error
-
-
-def judged(
-    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Holding]
-) -> tuple[Outcome, Any]:
-    """How an answer fares by what it does, and what `looked` says of it."""
-    outcome, seen = looked(answer, given, look)
-    if outcome is not None:
-        return outcome, seen
-    returned = getattr(seen, "returned", None)
-    if has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None)):  # the type of what came back
-        return Outcome.NOT_ATTEMPTED, seen
-    return Outcome.CORRECT if all(seen.holds.values()) else Outcome.WRONG, seen
