@@ -47,11 +47,14 @@ def test_every_requirement_is_met_where_the_tests_run(capsys: pytest.CaptureFixt
         (">=3.11,<3.14", "3.14.0", "FAIL"),
     ],
 )
-def test_python_outside_the_range_fails(required: str, version: str, status: str) -> None:
-    finding = doctor.check_version("Python", version, required)
+def test_python_outside_the_range_fails(
+    required: str, version: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: version)
+    finding = doctor.check_requirement(f"Python{required}")
     assert finding.status == status
     assert version in finding.text
-    assert bool(finding.fix) == (status == "FAIL")
+    assert finding.fix == (doctor.FIX_PYTHON if status == "FAIL" else "")
 
 
 def test_requirements_present_too_old_and_missing() -> None:
