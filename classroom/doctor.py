@@ -5,6 +5,7 @@ it. What is required is read from the installed project's metadata, hence from p
 else.
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import os
@@ -12,7 +13,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -195,8 +196,9 @@ def summary(failures: int) -> str:
     return f"{failures} of the course's requirements {'fails' if failures == 1 else 'fail'}; see the FAIL lines above."
 
 
-def report(root: Path | None) -> int:
+def doctor_command(arguments: Sequence[str], root: Path | None) -> int:
     """Print the findings as they are made, then a summary. Returns the exit code: 1 when a requirement fails."""
+    argparse.ArgumentParser(prog="course doctor").parse_args(arguments)
     failures = 0
     for finding in examine(root):
         print(finding, flush=True)

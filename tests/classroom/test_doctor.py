@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import cli, doctor
+from classroom import cli, doctor, hours
 from classroom.notebooks import read_notebook
 from course_utils.units import CourseError
 
@@ -179,7 +179,7 @@ def test_machine_lines_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_failure_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     findings = [doctor.Finding("OK", "fine"), doctor.Finding("FAIL", "broken.", "mend it"), doctor.Finding("info", "x")]
     monkeypatch.setattr(doctor, "examine", lambda root: iter(findings))
-    assert doctor.report(ROOT) == 1
+    assert doctor.doctor_command((), ROOT) == 1
     assert capsys.readouterr().out.splitlines() == [
         "OK    fine",
         "FAIL  broken. Fix: mend it",
@@ -273,8 +273,8 @@ def test_check_and_progress_get_their_arguments_untouched_and_the_folder(monkeyp
 
 def test_build_gets_the_topics_and_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[list[str], Path]] = []
-    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
-    replace_room(monkeypatch, "classroom.authoring", build=lambda topics, root: calls.append((topics, root)))
+    monkeypatch.setattr(hours, "fill", lambda root: None)
+    monkeypatch.setattr(hours, "build", lambda topics, root: calls.append((topics, root)))
     monkeypatch.chdir(ROOT / "tests")
     assert cli.main(["build"]) == 0
     assert cli.main(["build", "03", "04"]) == 0
@@ -306,8 +306,7 @@ def test_errors_are_one_line_on_stderr(
     def fail(topics: list[str], root: Path) -> None:
         raise error
 
-    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
-    replace_room(monkeypatch, "classroom.authoring", build=fail)
+    monkeypatch.setattr(hours, "build", fail)
     assert cli.main(["build", "03"]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -315,7 +314,7 @@ def test_errors_are_one_line_on_stderr(
     assert captured.err.startswith(line)
 
 
-@pytest.mark.parametrize("argv", [[], ["bake"], ["doctor", "--fast"], ["build", "--fast"]])
+@pytest.mark.parametrize("argv", [[], ["bake"], ["--fast"], ["doctor", "--fast"], ["build", "--fast"], ["work", "03"]])
 def test_a_wrong_command_line_exits_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(argv)
