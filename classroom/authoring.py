@@ -21,8 +21,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
-from classroom.grading.needs import names_in
 from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, topics
+from classroom.questions.core import names_in
 from classroom.workspace import holds_answers
 from course_utils.files import write_whole
 from course_utils.units import CourseError
