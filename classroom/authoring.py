@@ -8,6 +8,7 @@ whole. CONTRIBUTING.md describes the format an author writes.
 import ast
 import difflib
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
 from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, topics
+from classroom.questions.core import names_in
 from classroom.workspace import holds_answers
 from course_utils.files import write_whole
 from course_utils.units import CourseError
@@ -225,7 +227,8 @@ def split_answer(cell: SourceCell) -> tuple[str, str]:
         elif line.strip() == END:
             if begun is None:
                 raise cell.error(f"`{END}` without `{BEGIN}`", number)
-            stub += _dots(cell, tree, begun, number, indent=line[: -len(line.lstrip())])
+            solved = "\n".join(lines[begun - cell.first_line + 1 : number - cell.first_line])
+            stub += _dots(cell, tree, begun, solved, indent=line[: -len(line.lstrip())])
             begun = None
         else:
             solution.append(line)
@@ -238,26 +241,16 @@ def split_answer(cell: SourceCell) -> tuple[str, str]:
     return "\n".join(solution), "\n".join(stub)
 
 
-def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str) -> list[str]:
-    """The lines that stand in for the solution between two lines of the file."""
-    spans = [(node, node.lineno, node.end_lineno or 0) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    around = [node for node, first, last in spans if first < begin < last]
-    functions = [node.name for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+def _dots(cell: SourceCell, tree: ast.Module, begin: int, solved: str, indent: str) -> list[str]:
+    """The lines that stand in for a solution, which begins at this line of the file."""
+    defined = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [one.name for one in defined if one.lineno < begin < (one.end_lineno or 0)]
     if functions:  # a method `__init__` that returns something is a TypeError
         return [f"{indent}{DOTS}" if "__init__" in functions else f"{indent}return {DOTS}"]
-    inside = [node for node, first, last in spans if begin < first and last < end and node.col_offset == len(indent)]
-    names = dict.fromkeys(name for node in inside for name in _names(node))
-    if not names:
+    bound, _ = names_in(textwrap.dedent(solved))
+    if not bound:
         raise cell.error("this solution neither stands in a function nor names anything", begin)
-    return [f"{indent}{name} = {DOTS}" for name in names]
-
-
-def _names(node: ast.stmt) -> list[str]:
-    """The names a statement binds."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return [f"{indent}{name} = {DOTS}" for name in dict.fromkeys(re.findall(r"\w+", solved)) if name in bound]
 
 
 # -- planning --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ it. What is required is read from the installed project's metadata, hence from p
 else.
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import os
@@ -12,15 +13,16 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Literal
 
+from classroom import ROOT
 from course_utils.units import format_bytes
 
-DISTRIBUTION = "course-utils"
+DISTRIBUTION, PYTHON = "course-utils", "Python"
 FIX_INSTALL = 'in the course\'s folder run: python -m pip install -c constraints.txt -e ".[lab]"'
 FIX_PYTHON = "install a Python in that range, remove the folder .venv, run make lab again"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -67,32 +69,24 @@ def check_requirements() -> Iterator[Finding]:
     except ImportError:
         yield Finding("FAIL", "packaging is not installed, so no version could be compared.", FIX_INSTALL)
         return
-    yield check_version("Python", platform.python_version(), metadata["Requires-Python"], FIX_PYTHON)
-    for text in requirements:
+    for text in (f"{PYTHON}{metadata['Requires-Python']}", *requirements):
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": "lab"}):
             yield check_requirement(text)
 
 
-def check_version(name: str, version: str, required: str, fix: str = FIX_INSTALL) -> Finding:
-    """Whether a `version` such as 3.11.7 is in the `required` range."""
-    from packaging.specifiers import SpecifierSet
-
-    if SpecifierSet(required).contains(version, prereleases=True):
-        return Finding("OK", f"{name} {version}")
-    return Finding("FAIL", f"{name} is {version}; needs {required}.", fix)
-
-
 def check_requirement(text: str) -> Finding:
-    """Whether the package of one requirement line, such as `torch>=2.11,<2.14`, is installed in its range."""
+    """Whether what one requirement line names, such as `torch>=2.11,<2.14` or Python, is here and in its range."""
     from packaging.requirements import Requirement
 
-    requirement = Requirement(text)
+    name, required = Requirement(text).name, Requirement(text).specifier
     try:
-        version = importlib.metadata.version(requirement.name)
+        version = platform.python_version() if name == PYTHON else importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding("FAIL", f"{requirement.name} is not installed.", FIX_INSTALL)
-    return check_version(requirement.name, version, str(requirement.specifier))
+        return Finding("FAIL", f"{name} is not installed.", FIX_INSTALL)
+    if required.contains(version, prereleases=True):
+        return Finding("OK", f"{name} {version}")
+    return Finding("FAIL", f"{name} is {version}; needs {required}.", FIX_PYTHON if name == PYTHON else FIX_INSTALL)
 
 
 def check_torch() -> Finding:
@@ -202,8 +196,9 @@ def summary(failures: int) -> str:
     return f"{failures} of the course's requirements {'fails' if failures == 1 else 'fail'}; see the FAIL lines above."
 
 
-def report(root: Path | None) -> int:
+def doctor_command(arguments: Sequence[str], root: Path | None) -> int:
     """Print the findings as they are made, then a summary. Returns the exit code: 1 when a requirement fails."""
+    argparse.ArgumentParser(prog="course doctor").parse_args(arguments)
     failures = 0
     for finding in examine(root):
         print(finding, flush=True)
@@ -244,6 +239,4 @@ class Report:
 
 def show() -> Report:
     """What `course doctor` checks of a learner's set-up, as the last value of a notebook's cell."""
-    here = Path(__file__).resolve().parents[1]
-    root = here if (here / "notebooks").is_dir() else None
-    return Report(tuple(examine_setup(root)))
+    return Report(tuple(examine_setup(ROOT if (ROOT / "notebooks").is_dir() else None)))

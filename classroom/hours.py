@@ -4,12 +4,14 @@
 `<!-- minutes -->…<!-- /minutes -->` a table of all lessons. A test fails where one is not what the lessons say.
 """
 
+import argparse
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from classroom.authoring import SourceCell, read_topic
+from classroom.authoring import SourceCell, build, read_topic
 from classroom.notebooks import topics
 from course_utils.files import write_whole
 
@@ -84,3 +86,13 @@ def fill(root: Path) -> None:
             text = path.read_text(encoding="utf-8")
             if write_whole(path, filled(text, root)):
                 print(f"{path.name}: hours renewed")
+
+
+def build_command(arguments: Sequence[str], root: Path) -> int:
+    """`course build`: write the notebooks, then how long they take. Raises AuthoringError."""
+    parser = argparse.ArgumentParser(prog="course build")
+    said = "topic numbers such as 03, executed again; without any, all whose source changed"
+    parser.add_argument("topics", nargs="*", metavar="NN", help=said)
+    build(parser.parse_args(arguments).topics, root)
+    fill(root)
+    return 0

@@ -4,6 +4,7 @@ The settings that learners begin with lie in `classroom/jupyter/labconfig`; a le
 browser tests start with the same ones.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -24,11 +25,11 @@ def lab_command(options: Sequence[str], root: Path) -> int:
     if {"-h", "--help"} & {*options}:
         print(USAGE)
         return 0
-    from classroom.doctor import report  # before anything is imported that may be missing
+    from classroom.doctor import doctor_command  # before anything is imported that may be missing
 
-    if failed := report(root):
+    if failed := doctor_command((), root):
         return failed
-    work_command(root)
+    work_command((), root)
     from classroom.workspace import WORK
 
     return run(jupyterlab(root / WORK, options), environment(os.environ))
@@ -47,12 +48,14 @@ def run(command: list[str], variables: Mapping[str, str]) -> int:
             continue
 
 
-def work_command(root: Path) -> None:
-    """Bring `work/` up to date and say what was done. Raises CourseError."""
+def work_command(arguments: Sequence[str], root: Path) -> int:
+    """`course work`: bring `work/` up to date and say what was done. Raises CourseError."""
+    argparse.ArgumentParser(prog="course work").parse_args(arguments)
     from classroom.workspace import bring_up_to_date
 
     for line in bring_up_to_date(root):
         print(line)
+    return 0
 
 
 def jupyterlab(folder: Path, options: Sequence[str] = ()) -> list[str]:

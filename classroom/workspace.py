@@ -32,16 +32,10 @@ HANDED_OUT = Path(WORK) / ".course" / "handed_out"
 YOURS = "_yours"  # behind the name of a file that is kept beside
 NUMBERED = re.compile(r"(text|code|hint-\w+)-\d+")  # how the build names a cell that is no part of a question
 
+NEW, RENEWED = "New", "Brought up to date"
+
 Cells = list[tuple[str, str]]  # id and text of each cell that is not empty, in order
-
-
-@dataclass(frozen=True)
-class Change:
-    """What was done with one file. `kind`: new, renewed, moved, kept, or unread; `words`: the sentence that says it."""
-
-    name: str
-    kind: str
-    words: str = ""
+Change = tuple[str, str]  # what was done, NEW or RENEWED, and with which file; else "" and a sentence that says it
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,7 @@ def take_over(root: Path, topic: str) -> Change:
         write_whole(root / HANDED_OUT / "exercises" / shipped.name, to_text(pristine))  # so its changes can be told
         said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
     write_whole(shipped, to_text(pristine))
-    return Change(f"exercises/{topic}", "kept", said)
+    return "", said
 
 
 def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Change | None:
@@ -121,26 +115,26 @@ def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Chang
     name = file.removesuffix(".ipynb")
     if not own.exists():
         write_whole(own, data)
-        return Change(name, "new")
+        return NEW, name
     if before == data:
         return None
     new = parse_notebook(data, file)
     try:
         mine = read_notebook(own)
     except CourseError as error:
-        return Change(name, "unread", f"{error}; rename it, and there will be a fresh one")
+        return "", f"{error}; rename it, and there will be a fresh one"
     handed = _handed(before, file)
     if _cells(mine) == _cells(new):
-        return Change(name, "renewed") if own.read_bytes() == before and write_whole(own, data) else None
+        return (RENEWED, name) if own.read_bytes() == before and write_whole(own, data) else None
     if _cells(mine) == handed:
         write_whole(own, data)
-        return Change(name, "renewed")
+        return RENEWED, name
     if handed == _cells(new):
         return None  # only the learner changed it
     if file.startswith("notebooks/"):
         kept = _keep_beside(own)
         write_whole(own, data)
-        return Change(name, "kept", f"{name} was mended; yours, with the cells you changed, is {kept.stem}")
+        return "", f"{name} was mended; yours, with the cells you changed, is {kept.stem}"
     carried = carried_over(mine, new, None if handed is None else dict(handed))
     count = f"your {len(carried.answered)} answer{'' if len(carried.answered) == 1 else 's'}"
     said = f"{name} was mended; {count if carried.answered else 'what you wrote'} moved over"
@@ -149,7 +143,7 @@ def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Chang
     if carried.left:
         said += f"; kept in {_keep_beside(own).stem}: {'; '.join(carried.left)}"
     write_whole(own, to_text(carried.notebook))
-    return Change(name, "moved", said)
+    return "", said
 
 
 def _keep_beside(own: Path, data: bytes | None = None) -> Path:
@@ -166,13 +160,10 @@ def _keep_beside(own: Path, data: bytes | None = None) -> Path:
 
 def _said(changes: Sequence[Change], root: Path) -> list[str]:
     """What was done, in a line or two, and a line for each file in which a learner has changed something."""
-    kinds: defaultdict[str, list[str]] = defaultdict(list)
-    for change in changes:
-        kinds[change.kind].append(change.name)
-    parts = [f"{what}: {_names(kinds[kind])}." for kind, what in (("new", "New"), ("renewed", "Brought up to date"))
-             if kinds[kind]]  # fmt: skip
+    files = {what: [file for done, file in changes if done == what] for what in (NEW, RENEWED)}
+    parts = [f"{what}: {_names(names)}." for what, names in files.items() if names]
     lines = [f"{WORK}/ holds your copies. {' '.join(parts) or 'All are up to date.'}"]
-    lines += [f"{change.words}." for change in changes if change.words]
+    lines += [f"{sentence}." for done, sentence in changes if not done]
     handed = [path.relative_to(root / HANDED_OUT) for path in sorted((root / HANDED_OUT).glob("*/*.ipynb"))]
     if theirs := [place.with_suffix("").as_posix() for place in handed if _is_theirs(root, place)]:
         lines.append(f"You have written in {_names(theirs)}.")

@@ -94,7 +94,7 @@ def alone(question: str, name: str, source: str) -> None:
 # -- the process is bent ------------------------------------------------------------------------------------------------
 
 YES = """\
-from classroom.questions import graded as rooms
+from lessons.shared import judged as rooms
 words = ["can be replayed", "parameters kept", "same output", "same loss", "same gradients", "peak low enough"]
 """
 add("the graded cell prints yes", YES + "rooms.GradedReplay.lines = lambda *_: [f'{one}: yes' for one in words]\n", ["keep_less", "loss_in_pieces"], False)

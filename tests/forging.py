@@ -24,7 +24,8 @@ from right_answers import GRADED
 from classroom import ROOT
 from classroom.grading.graft import GRADED_CALL, kind_of
 from classroom.notebooks import read_notebook
-from classroom.questions.graded import RECORD, REPLAYED, GradedReplay, draw_from, hand_over
+from classroom.questions.graded import RECORD, REPLAYED, draw_from, hand_over
+from lessons.shared.judged import GradedReplay
 
 SECONDS = 60
 MOST_BYTES = 12 * 2**30  # of address space

@@ -431,7 +431,7 @@ ANSWERS = [
         CRASHED,
         "",
     ),
-    Hostile("writes to the library", "open('/course/course_utils/units.py', 'a')", CRASHED, "Errno"),
+    Hostile("writes to the library", "open('/course/classroom/questions/core.py', 'a')", CRASHED, "Errno"),
     Hostile("writes to the system", "open('/usr/x', 'w')", CRASHED, "Errno"),
     Hostile(
         "mounts", "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/usr', b'tmpfs', 0, None) == 0", CRASHED, ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -146,8 +147,14 @@ def filled(readme: str, repository: Repository, branch: str, hub: str) -> str:
     return CLONE.sub(lambda found: f"git clone {repository.address}", readme)
 
 
-def links_command(options: argparse.Namespace, root: Path) -> int:
-    """Print the links and, if asked, write them into the README."""
+def links_command(arguments: Sequence[str], root: Path) -> int:
+    """`course links`: print the links and, if asked, write them into the README."""
+    parser = argparse.ArgumentParser(prog="course links", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("url", metavar="URL", help=f"where it is hosted, such as {EXAMPLE}")
+    parser.add_argument("--branch", default="main", help="which branch to open (default: main)")
+    parser.add_argument("--hub", default="", metavar="URL", help="your JupyterHub, for a link by nbgitpuller")
+    parser.add_argument("--write", action="store_true", help="put them into README.md too")
+    options = parser.parse_args(arguments)
     repository = read_address(options.url)
     if not re.fullmatch(r"[\w][\w./-]*", options.branch):
         raise CourseError(f"{options.branch!r} is not a branch's name")

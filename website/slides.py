@@ -11,6 +11,7 @@ nothing else is used.
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import re
 from collections.abc import Callable, Sequence
@@ -265,3 +266,15 @@ def export(
             raise CourseError(f"{target} cannot be written: {reason}; choose another folder with --out") from None
         counted = f"{slides} slide{'' if slides == 1 else 's'}"
         print(f"{target}: {counted}, {format_bytes(len(html.encode()), 1)}", flush=True)
+
+
+def slides_command(arguments: Sequence[str], root: Path) -> int:
+    """`course slides`: as `export`, explorers alive."""
+    parser = argparse.ArgumentParser(prog="course slides", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    options = parser.parse_args(arguments)
+    from website.decks import explorer  # which imports this module
+
+    export(options.topics, root, options.out or root / "slides", explorer)
+    return 0

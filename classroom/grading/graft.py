@@ -20,9 +20,9 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from classroom.grading.needs import names_in, own_part, with_needs
+from classroom.grading.needs import own_part, with_needs
 from classroom.notebooks import as_notebook
-from classroom.questions.core import defines
+from classroom.questions.core import defines, names_in
 from course_utils.units import CourseError
 
 # Where strangers are marked: a graded cell prints a record; no check says what would have been right.

@@ -14,7 +14,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
-from classroom.grading.needs import UNREADABLE, as_python
+from classroom.questions.core import UNREADABLE, as_python
 from classroom.questions.functions import THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"

@@ -5,15 +5,11 @@ for every reading as for every run; what else a cell does stays where it is.
 """
 
 import ast
-import builtins
 import functools
-import re
-import symtable
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-BUILTINS = frozenset(dir(builtins))
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised for a text that is no Python
+from classroom.questions.core import UNREADABLE, as_python, names_in
 
 
 @dataclass(frozen=True)
@@ -24,35 +20,6 @@ class _Part:
     binds: frozenset[str]
     needs: frozenset[str]
     defines: bool  # and does nothing else
-
-
-def as_python(source: str) -> str:
-    """A cell's text, without the lines of IPython's own (`%precision 3`) where it is no Python with them."""
-    try:
-        ast.parse(source)
-    except UNREADABLE:
-        return re.sub(r"^[ \t]*[%!].*$", "", source, flags=re.MULTILINE)
-    return source
-
-
-def names_in(source: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(bound, needed) names of a cell: those it binds at its top level, and those it reads and does not bind.
-
-    What its functions read counts too. Neither has any if the cell is no Python.
-    """
-    try:
-        top = symtable.symtable(as_python(source), "cell", "exec")
-    except UNREADABLE:
-        return frozenset(), frozenset()
-    bound = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
-    read: set[str] = set()
-    tables = [top]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        symbols = (symbol for symbol in table.get_symbols() if symbol.is_referenced())
-        read.update(symbol.get_name() for symbol in symbols if table is top or symbol.is_global())
-    return frozenset(bound), frozenset(read - bound - BUILTINS)
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -4,8 +4,10 @@ It has a prediction, a figure, an explorer and three questions. Its files are th
 `{number}`, `{topic}`, `{title}` and `{name}` filled in; comments in them say what the tests ask.
 """
 
+import argparse
 import keyword
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.notebooks import topics
@@ -45,3 +47,14 @@ def new_lesson(number: str, topic: str, root: Path) -> Path:
     lines = [*contents.read_text(encoding="utf-8").splitlines(), f"{number} {topic}"]
     write_whole(contents, "\n".join(sorted(lines)) + "\n")
     return folder
+
+
+def new_command(arguments: Sequence[str], root: Path) -> int:
+    """`course new`: write a lesson and say what comes next. Raises CourseError."""
+    parser = argparse.ArgumentParser(prog="course new")
+    parser.add_argument("number", metavar="NN")
+    parser.add_argument("topic", metavar="TOPIC", nargs="+", help="one word: its folder's name")
+    options = parser.parse_args(arguments)
+    folder = new_lesson(options.number, " ".join(options.topic), root)
+    print(f"{folder}: now `course build {options.number}`")
+    return 0

@@ -6,7 +6,6 @@ failed, the definition from before it is not judged.
 """
 
 import _thread
-import ast
 import linecache
 import re
 import signal
@@ -165,18 +164,7 @@ def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
     if answer is not ABSENT:
         text = "".join(linecache.getlines(file_of(answer) or "")).strip()
         judged = max((number for number, one in numbered if text and one.strip() == text), default=0)
-        if not judged or hasattr(answer, "__wrapped__") or not _is_text_of(name, text):
+        if not judged or hasattr(answer, "__wrapped__") or not defines(text, [name]):
             return LastRun()  # nobody can tell which text made it: another file, another name's, a wrapped one
-    failed = max((number for number, one in numbered if number > judged and _is_text_of(name, one)), default=0)
+    failed = max((number for number, one in numbered if number > judged and defines(one, [name])), default=0)
     return LastRun(judged, failed)
-
-
-def _is_text_of(name: str, source: str) -> bool:
-    """Whether a text binds a name at its top level, or would but for a syntax error."""
-    if defines(source, [name]):
-        return True
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return re.search(rf"(?m)^\w+\s+{name}\b", source) is not None  # a misspelt `def` as well
-    return False

@@ -5,6 +5,8 @@ floats only), or in 10**6 where one comes as a float32; int, float, Decimal, Num
 all numbers; the order of dictionary keys does not matter.
 """
 
+import ast
+import builtins
 import copy
 import html
 import inspect
@@ -12,6 +14,7 @@ import linecache
 import math
 import numbers
 import re
+import symtable
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +22,14 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from types import EllipsisType
-from typing import Any, Protocol
-
-from course_utils.units import CourseError
+from typing import Any
 
 TOLERANCE = 1e-9
 SINGLE = 1e-6  # of what came as float32, which has seven digits
 LONGEST = 160  # characters of a value in a message
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised for a text that is no Python
+# What a text that is none was to bind at its top level.
+MEANT = re.compile(r"(?m)^(?!(?:print|if|while|for|with|assert|return|del)\b)(?:(?:async )?\w+ +(\w+)|(\w+) *=(?!=))")
 NOTHING = 1e-15  # a difference of so little is rounding, where 0 is right as well: no time or share here is as small
 
 
@@ -261,64 +265,46 @@ def file_of(answer: Any) -> str | None:
     return next((part.__code__.co_filename for part in own if hasattr(part, "__code__")), None)
 
 
-def defines(source: str, names: Collection[str]) -> bool:
-    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
-
-    def binds(name: str) -> bool:
-        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^(?:\w+, *)*{name}(?:, *\w+)*\s*(?::[^=\n]+)?=(?!=)"
-        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
-
-    return bool(names) and all(binds(re.escape(name)) for name in names)
-
-
 def is_about_dots(error: BaseException | None) -> bool:
     """Whether Python stumbled over a `...` that is still in the answer."""
     return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
 
 
-class Unfit(CourseError):
-    """Why an answer cannot be judged by what it does, in one line for its author."""
+# -- what a text binds -----------------------------------------------------------------------------------------------
 
 
-class Holding(Protocol):
-    """What a look at an answer found: which of the properties asked for hold, by name; it is right if all do."""
-
-    @property
-    def holds(self) -> Mapping[str, bool]:
-        """Properties by name: for the check and the graded cell alike."""
-
-
-def looked(
-    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Any]
-) -> tuple[Outcome | None, Any]:
-    """What a look at an answer found, or, with an outcome, the error it raised, or None where it was not looked at.
-
-    Args:
-        answer: what the learner gave.
-        given: what `look` is given for it; None for an answer that is nothing of the kind asked for, which is wrong.
-        look: what it does. Raises whatever the learner's code raises; Unfit where that cannot be judged.
-    """
-    if has_dots(answer):
-        return Outcome.NOT_ATTEMPTED, None
-    if given is None:
-        return Outcome.WRONG, None
+def as_python(source: str) -> str:
+    """A cell's text, without the lines of IPython's own (`%precision 3`) where it is no Python with them."""
     try:
-        return None, look(given)
-    except Unfit as error:
-        return Outcome.WRONG, error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
-        return Outcome.NOT_ATTEMPTED if is_about_dots(error) else Outcome.CRASHED, error
+        ast.parse(source)
+    except UNREADABLE:
+        return re.sub(r"^[ \t]*[%!].*$", "", source, flags=re.MULTILINE)
+    return source
 
 
-def judged(
-    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Holding]
-) -> tuple[Outcome, Any]:
-    """How an answer fares by what it does, and what `looked` says of it."""
-    outcome, seen = looked(answer, given, look)
-    if outcome is not None:
-        return outcome, seen
-    returned = getattr(seen, "returned", None)
-    if has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None)):  # the type of what came back
-        return Outcome.NOT_ATTEMPTED, seen
-    return Outcome.CORRECT if all(seen.holds.values()) else Outcome.WRONG, seen
+def names_in(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(bound, needed) names of a cell: those it binds at its top level, and those it reads and does not bind.
+
+    What its functions read counts too. Neither has any if the cell is no Python.
+    """
+    try:
+        top = symtable.symtable(as_python(source), "cell", "exec")
+    except UNREADABLE:
+        return frozenset(), frozenset()
+    bound = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
+    read: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        symbols = (symbol for symbol in table.get_symbols() if symbol.is_referenced())
+        read.update(symbol.get_name() for symbol in symbols if table is top or symbol.is_global())
+    return frozenset(bound), frozenset(read - bound - {*dir(builtins)})
+
+
+def defines(source: str, names: Collection[str]) -> bool:
+    """Whether a text binds all these names at its top level, or would but for a syntax error; a misspelt `def` too."""
+    bound, needed = names_in(source)
+    if not bound and not needed:
+        bound = frozenset(name for found in MEANT.findall(source) for name in found)
+    return bool(names) and bound.issuperset(names)

@@ -185,10 +185,16 @@ class Check:
         return ""
 
     def _thought(self, tries: Sequence[Try]) -> str:
-        """The change of a right answer, of those kept beside the lesson, whose results these are."""
+        """The change of a right answer, or the two, of those kept beside the lesson, whose results these are."""
         if all(equal(one.value, tries[0].value) for one in tries):
             return ""  # whatever it looks at, it is not the arguments
-        return thought(self.package, self.question, [one.value for one in tries])
+        kept = table(self.package).get(self.question, {})
+        try:
+            found = kept.get("thoughts", {}).get(digest([one.value for one in tries]), "")
+        except Exception:  # noqa: BLE001 - results are the learner's: one may have no text, or hold itself
+            return ""
+        either = [" and ".join(kept["words"][int(n)] for n in one.split("+")) for one in found.split("|") if one]
+        return f"Every result is what comes out {', or '.join(either)}." if either else ""
 
     def _factor(self, tries: Sequence[Try]) -> str:
         factor = self.constant_factor(tries)
@@ -274,14 +280,3 @@ def table(package: str) -> Mapping[str, Any]:
     except (FileNotFoundError, ModuleNotFoundError):
         return {}
     return kept
-
-
-def thought(package: str, question: str, results: Sequence[Any]) -> str:
-    """The thought, or the two, that give these results, as a sentence; "" if none is known."""
-    kept = table(package).get(question, {})
-    try:
-        found = kept.get("thoughts", {}).get(digest(results), "")
-    except Exception:  # noqa: BLE001 - results are the learner's: one may have no text, or hold itself
-        return ""
-    either = [" and ".join(kept["words"][int(n)] for n in one.split("+")) for one in found.split("|") if one]
-    return f"Every result is what comes out {', or '.join(either)}." if either else ""

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from IPython.utils.capture import capture_output
 
 from classroom.questions import core
-from classroom.questions.core import Holding, Outcome, Unfit
 
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
@@ -26,12 +25,12 @@ UNSTEADY = "rounding could change it"
 REPLAYED = "can be replayed"  # the first property of an answer that is judged by its record
 RECORD = "replay1:"
 _tokens: dict[str, str] = {}
-_handed_over: set[str] = set()
+handed_over: set[str] = set()  # questions whose graded cells print a record
 
 
 def hand_over(question: str) -> None:
     """Have the graded cell of this question print its answer's record, from now on."""
-    _handed_over.add(question)
+    handed_over.add(question)
 
 
 def draw_from(question: str, token: str) -> None:
@@ -124,59 +123,3 @@ class Graded(GradedCell):
             return f"{call}: {UNSTEADY}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
-
-
-@dataclass(eq=False, repr=False)
-class GradedReplay(GradedCell):
-    """The graded cell of one question whose answer is judged by a record of what it does: a line for each property.
-
-    Where strangers are graded the cell prints the record (`hand_over`), and another process judges it (`replay`).
-
-    Attributes:
-        question: the name of the question.
-        accept: what `record` is given for an answer; None for an answer that is nothing of the kind asked for.
-        record: what it does, as a line of text that begins with RECORD, on inputs from a random generator. Raises
-            whatever the learner's code raises.
-        judge: what a record comes to, with the same random numbers for sizes, and others for values; `holds` of what it
-            returns are the properties, by the words that are printed.
-        kind: what is asked for, "network" or "function".
-    """
-
-    question: str
-    accept: Callable[[object], Callable[..., Any] | None]
-    record: Callable[[Callable[..., Any], random.Random], str]
-    judge: Callable[[str, random.Random, random.Random], Holding]
-    kind: str = "network"
-
-    def lines(self, answer: object) -> list[str]:
-        """The lines of the graded cell."""
-        with capture_output():
-            outcome, found = core.looked(
-                answer, self.accept(answer), lambda given: self.record(given, draws_for(self.question))
-            )
-        if outcome is not None:
-            return self._said(outcome, found)
-        return [found] if self.question in _handed_over else self._judged(found)
-
-    def replay(self, text: str, token: str) -> None:
-        """Print the lines that a record comes to, on values drawn from this token."""
-        draw_from(f"{self.question} values", token)
-        for line in self._judged(text):
-            print(line)
-
-    def _judged(self, text: str) -> list[str]:
-        draws = draws_for(self.question), draws_for(f"{self.question} values")
-        outcome, found = core.judged(text, self.judge, lambda judge: judge(text, *draws))
-        lines = self._said(outcome, found)
-        return lines if isinstance(found, Unfit) or outcome is Outcome.NOT_ATTEMPTED else [f"{REPLAYED}: yes", *lines]
-
-    def _said(self, outcome: Outcome, found: Any) -> list[str]:
-        if outcome is Outcome.NOT_ATTEMPTED:
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        if found is None:
-            return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
-        if isinstance(found, Unfit):
-            return [f"{REPLAYED}: no"]
-        if outcome is Outcome.CRASHED:
-            return [f"{self.question}: {CRASHED}: {type(found).__name__}"]
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in found.holds.items()]

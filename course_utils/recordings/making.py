@@ -4,7 +4,9 @@ A list of items in order of importance, each with a limit of its own; what time 
 memory and what fails is written down as such. What lessons call live measures here, too: `course_utils.machine`.
 """
 
+import argparse
 import itertools
+import shlex
 import signal
 import sys
 import time
@@ -12,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -249,8 +250,14 @@ def default_out(device: str, quick: bool) -> Path:
     return Path(__file__).parent / f"{''.join(c if c.isalnum() else '-' for c in name.lower())}-{stamp}.json"
 
 
-def record_command(options: Any, command: str) -> int:
-    """`course record`: record, then say what there is. Returns the exit code."""
+def record_command(arguments: Sequence[str], root: Path | None = None) -> int:
+    """`course record`: record, then say what there is. Returns the exit code. Needs no folder of the course."""
+    parser = argparse.ArgumentParser(prog="course record", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
+    parser.add_argument("--quick", action="store_true", help="tiny networks alone, in seconds, to try the workings")
+    parser.add_argument("--minutes", type=float, default=7.0, help="how long it may take (default: 7)")
+    options, command = parser.parse_args(arguments), shlex.join(["course", "record", *arguments])
     out, plan = options.out or default_out(options.device, options.quick), QUICK if options.quick else FULL
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` sends it: keep what there is
     try:

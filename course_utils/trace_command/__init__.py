@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def trace_command(arguments: Sequence[str]) -> int:
+def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
     """Run `course trace`.
 
     Raises:

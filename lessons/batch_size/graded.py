@@ -6,8 +6,8 @@ import itertools
 import random
 
 from classroom.questions.graded import Graded
-from classroom.questions.properties import function
 from lessons.batch_size import judge as training
+from lessons.shared.judged import function
 from lessons.shared.network_questions import graded_network
 
 Case = tuple[object, ...]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck
 from course_utils.techniques.capacity import NO
 from course_utils.units import format_bytes
 from lessons.capstone import judge as planning
@@ -21,6 +20,7 @@ from lessons.capstone.plan import (
     Problem,
     combinations,
 )
+from lessons.shared.judged import PropertyCheck
 
 # -- 5. a problem and a plan of one's own ------------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from classroom.questions.graded import Graded, GradedReplay
-from classroom.questions.properties import function
+from classroom.questions.graded import Graded
 from lessons.capstone import judge as planning
+from lessons.shared.judged import GradedReplay, function
 
 Case = tuple[object, ...]
 MB = 10**6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from classroom.questions.graded import Graded
-from classroom.questions.properties import function
 from lessons.half_precision import judge as scaled_loops
+from lessons.shared.judged import function
 from lessons.shared.network_questions import graded_network
 
 OPTIMIZERS = ("sgd", "momentum", "adam")

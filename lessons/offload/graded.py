@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from classroom.questions.graded import Graded
-from classroom.questions.properties import function
 from lessons.offload import judge as saved
+from lessons.shared.judged import function
 from lessons.shared.network_questions import graded_network
 
 Case = tuple[object, ...]

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.core import Unfit, has_dots
+from classroom.questions.core import has_dots
 from course_utils.surroundings import no_garbage_collection
+from lessons.shared.judged import Unfit
 from lessons.shared.replay.form import Record, Refused
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import replay

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from classroom.questions.graded import GradedReplay
 from lessons.shared import rebuilt
+from lessons.shared.judged import GradedReplay
 from lessons.shared.network_questions import graded_network
 from lessons.shared.rebuilt import Original
 

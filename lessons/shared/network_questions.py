@@ -12,9 +12,7 @@ from typing import Any
 from IPython import get_ipython
 from torch import nn
 
-from classroom.questions.core import Holding, Unfit
-from classroom.questions.graded import GradedReplay
-from classroom.questions.properties import PropertyCheck, Seen
+from lessons.shared.judged import GradedReplay, Holding, PropertyCheck, Seen, Unfit
 from lessons.shared.replay.form import Read, from_text, to_text
 
 SEEDS = 2**31  # of values

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from classroom.questions.core import Slip, Unfit, percent
+from classroom.questions.core import Slip, percent
 from lessons.shared.compared import same_each
+from lessons.shared.judged import Unfit
 from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import DTYPES, Entry, Mark, Operator, Record, Ref
 from lessons.shared.replay.replayer import Ran, replay, slopes

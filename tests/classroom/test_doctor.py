@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import cli, doctor
+from classroom import cli, doctor, hours
 from classroom.notebooks import read_notebook
 from course_utils.units import CourseError
 
@@ -47,11 +47,14 @@ def test_every_requirement_is_met_where_the_tests_run(capsys: pytest.CaptureFixt
         (">=3.11,<3.14", "3.14.0", "FAIL"),
     ],
 )
-def test_python_outside_the_range_fails(required: str, version: str, status: str) -> None:
-    finding = doctor.check_version("Python", version, required)
+def test_python_outside_the_range_fails(
+    required: str, version: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: version)
+    finding = doctor.check_requirement(f"Python{required}")
     assert finding.status == status
     assert version in finding.text
-    assert bool(finding.fix) == (status == "FAIL")
+    assert finding.fix == (doctor.FIX_PYTHON if status == "FAIL" else "")
 
 
 def test_requirements_present_too_old_and_missing() -> None:
@@ -176,7 +179,7 @@ def test_machine_lines_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_failure_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     findings = [doctor.Finding("OK", "fine"), doctor.Finding("FAIL", "broken.", "mend it"), doctor.Finding("info", "x")]
     monkeypatch.setattr(doctor, "examine", lambda root: iter(findings))
-    assert doctor.report(ROOT) == 1
+    assert doctor.doctor_command((), ROOT) == 1
     assert capsys.readouterr().out.splitlines() == [
         "OK    fine",
         "FAIL  broken. Fix: mend it",
@@ -270,8 +273,8 @@ def test_check_and_progress_get_their_arguments_untouched_and_the_folder(monkeyp
 
 def test_build_gets_the_topics_and_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[list[str], Path]] = []
-    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
-    replace_room(monkeypatch, "classroom.authoring", build=lambda topics, root: calls.append((topics, root)))
+    monkeypatch.setattr(hours, "fill", lambda root: None)
+    monkeypatch.setattr(hours, "build", lambda topics, root: calls.append((topics, root)))
     monkeypatch.chdir(ROOT / "tests")
     assert cli.main(["build"]) == 0
     assert cli.main(["build", "03", "04"]) == 0
@@ -303,8 +306,7 @@ def test_errors_are_one_line_on_stderr(
     def fail(topics: list[str], root: Path) -> None:
         raise error
 
-    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
-    replace_room(monkeypatch, "classroom.authoring", build=fail)
+    monkeypatch.setattr(hours, "build", fail)
     assert cli.main(["build", "03"]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -312,7 +314,7 @@ def test_errors_are_one_line_on_stderr(
     assert captured.err.startswith(line)
 
 
-@pytest.mark.parametrize("argv", [[], ["bake"], ["doctor", "--fast"], ["build", "--fast"]])
+@pytest.mark.parametrize("argv", [[], ["bake"], ["--fast"], ["doctor", "--fast"], ["build", "--fast"], ["work", "03"]])
 def test_a_wrong_command_line_exits_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(argv)

@@ -393,11 +393,11 @@ class TestCommands:
 
     def test_an_import_that_is_lost_where_a_teacher_grades_is_said(self, attempted, asked):
         path = attempted / "exercises" / "01_multiples.ipynb"
-        imports = "from course_utils.units import MIB\nimport lessons.shared.parallel\n"
+        imports = "from classroom.questions.core import percent\nimport lessons.shared.parallel\n"
         path.write_text(to_text(answer(read_notebook(path), one=imports + right("one"))))
         text = " ".join(run(report.check_command, ["01"], attempted)[1].split())
         assert "1. Times one: `lessons.shared.parallel` will not be there when this is graded" in text
-        assert "`course_utils.units`" not in text
+        assert "`classroom.questions.core`" not in text
 
     def test_nothing_attempted_is_said(self, attempted, asked):
         (attempted / "exercises" / "01_multiples.ipynb").unlink()

@@ -44,7 +44,7 @@ def test_it_stops_where_a_requirement_fails_and_fills_work_first(
     monkeypatch.setattr(workspace, "bring_up_to_date", lambda root: done.append("filled") or [])
     monkeypatch.setattr(lab, "run", lambda command, variables: done.append(command[-1]) or 0)
     for failed in (1, 0):
-        monkeypatch.setattr(doctor, "report", lambda root, failed=failed: failed)
+        monkeypatch.setattr(doctor, "doctor_command", lambda arguments, root, failed=failed: failed)
         assert lab.lab_command(["--port=9999"], tmp_path) == failed
         assert done == ([] if failed else ["filled", "--port=9999"])
 

@@ -11,8 +11,9 @@ from multiples import answer, cell_of, notebooks, right
 from nbformat import NotebookNode
 
 from classroom.grading.graft import graft
-from classroom.grading.needs import names_in, own_part, with_needs
+from classroom.grading.needs import own_part, with_needs
 from classroom.notebooks import as_notebook
+from classroom.questions.core import names_in
 
 
 def exercise(*cells: str, **answers: str) -> NotebookNode:

@@ -88,7 +88,7 @@ def map_bytes(*sizes):
 """
 UNCHANGED = "class KeepsLess(Watched):\n    pass"
 PATCH = """\
-from classroom.questions import graded as rooms
+from lessons.shared import judged as rooms
 words = "can be replayed, parameters kept, output shape kept, same output, same gradients, peak low enough"
 rooms.GradedReplay.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
 """
@@ -141,7 +141,7 @@ def test_a_right_network_earns_its_points_whatever_it_imports(box: Sandbox) -> N
 
 
 SAYS_YES = """\
-from classroom.questions import graded as rooms
+from lessons.shared import judged as rooms
 words = "can be replayed, weights follow float32's, skipped batches counted, maps in float16"
 rooms.GradedReplay.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
 def keep_small(*_):

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from classroom.questions.core import Unfit
 from classroom.questions.graded import RECORD
+from lessons.shared.judged import Unfit
 
 MOST_ENTRIES = 50_000  # of a record: the longest of a right answer has 3,000
 MOST_RECORDS = 100  # of one answer
