@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from course_utils import networks
+from lessons.memory.recurrent import rnn_from_cells
 
 Timeline = list[tuple[str, int]]
 
@@ -81,7 +82,7 @@ LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "kaggle_mlp": (networks.kaggle_mlp, (9000,), 32),
 }
 SMALL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
-    "rnn_from_cells": (networks.rnn_from_cells, (7, 4), 10),
+    "rnn_from_cells": (rnn_from_cells, (7, 4), 10),
     "encoder_block": (awkward_nets.encoder_block, (9, 64), 10),
     "transformer_encoder_layer": (TokenClassifier, (9, 32), 10),
     "shared_weights": (awkward_nets.shared_weights, (64,), 10),

@@ -25,12 +25,12 @@ from course_utils.networks.convolutional import (
     vgg16,
     vgg_deep,
 )
-from course_utils.networks.small import kaggle_mlp, mlp, rnn_from_cells, small_cnn
+from course_utils.networks.small import kaggle_mlp, mlp, small_cnn
 
 __all__ = [
     "NETWORKS", "VGG_GROUPS", "BasicBlock", "Bottleneck", "Inception", "Network",
     "alexnet", "alexnet_two_column", "googlenet", "kaggle_mlp", "mlp", "overfeat", "resnet34", "resnet50",
-    "resnet101", "rnn_from_cells", "small_cnn", "vgg16", "vgg_deep",
+    "resnet101", "small_cnn", "vgg16", "vgg_deep",
 ]  # fmt: skip
 
 

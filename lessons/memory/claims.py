@@ -15,6 +15,7 @@ from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, format_bytes, in_gb
+from lessons.memory.recurrent import rnn_from_cells
 from lessons.shared.sources import DATAGURU, EXCHANGE, SYNCED, traced
 
 
@@ -204,7 +205,7 @@ def recurrent_and_dense(inputs: int, units: int) -> tuple[int, int]:
 def _recurrent_parameters() -> Finding:
     recurrent, dense = recurrent_and_dense(4, 100)
     with torch.device("meta"):
-        model = networks.rnn_from_cells(4, 100)
+        model = rnn_from_cells(4, 100)
     saved = [training_step(model, (steps, 4), 10).at(32).by_layer()["saved feature maps"].sum() for steps in (50, 100)]
     return Finding(
         RIGHT if recurrent == dense else WRONG,

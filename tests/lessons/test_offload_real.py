@@ -24,6 +24,7 @@ from course_utils.machine import hardware
 from course_utils.techniques.offload import pytorch_step, simulate
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.memory.recurrent import rnn_from_cells
 from lessons.shared.offload_real import HostPool, OffloadActivations
 
 # What fails while a saved tensor is given up cannot be raised there: pytest turns it into a warning.
@@ -34,7 +35,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "branching": (awkward_nets.branching_cnn, (3, 16, 16)),
     "in place": (awkward_nets.inplace_cnn, (3, 16, 16)),
     "shared weights": (awkward_nets.shared_weights, (64,)),
-    "recurrent": (networks.rnn_from_cells, (7, 4)),
+    "recurrent": (rnn_from_cells, (7, 4)),
     "attention": (awkward_nets.encoder_block, (10, 64)),
     "dropout": (lambda: nn.Sequential(nn.Linear(20, 40), nn.Dropout(0.5), nn.ReLU(), nn.Linear(40, 10)), (20,)),
     "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.Flatten(),

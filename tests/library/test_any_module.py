@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from course_utils import networks
 from course_utils.trace import training_step
+from lessons.memory.recurrent import rnn_from_cells
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -207,7 +207,7 @@ def test_networks_that_people_bring_equal_real_tensors(name: str, optimizer: str
 def test_autocast_equals_real_tensors_without_convolutions(name: str, precision: str) -> None:
     build, shape = {
         "dense": (partial(Net, chain), (8,)),
-        "rnn_from_cells": (networks.rnn_from_cells, (7, 4)),
+        "rnn_from_cells": (rnn_from_cells, (7, 4)),
         "checkpointing": (partial(Net, partial(checkpointed, use_reentrant=False)), (8,)),
     }[name]
     step = training_step(build(), shape, None, "adam", precision, "cpu")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from course_utils import networks
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError
+from lessons.memory.recurrent import rnn_from_cells
 
 BUILDERS = {
     "alexnet": (networks.alexnet, (3, 224, 224), 1000),
@@ -25,7 +26,7 @@ BUILDERS = {
     "mlp": (lambda: networks.mlp((5, 3)), (5,), 3),
     "small_cnn": (networks.small_cnn, (3, 32, 32), 10),
     "small_cnn_digits": (lambda: networks.small_cnn(channels=1, size=8), (1, 8, 8), 10),
-    "rnn_from_cells": (networks.rnn_from_cells, (7, 4), 10),
+    "rnn_from_cells": (rnn_from_cells, (7, 4), 10),
     "encoder_block": (awkward_nets.encoder_block, (9, 64), 10),
     "shared_weights": (awkward_nets.shared_weights, (64,), 10),
     "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16), 10),
@@ -278,7 +279,7 @@ def test_average_to_passes_maps_of_the_right_size_untouched() -> None:
 
 def test_rnn_equals_torch_rnn_with_the_same_weights() -> None:
     torch.manual_seed(0)
-    net = networks.rnn_from_cells(inputs=4, units=6, classes=3)
+    net = rnn_from_cells(inputs=4, units=6, classes=3)
     oracle = nn.RNN(4, 6, batch_first=True)
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         getattr(oracle, f"{name}_l0").data.copy_(getattr(net.cell, name))

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from course_utils import networks
 from course_utils.memory import Ledger
 from course_utils.trace import STANDING, Spec, training_step
+from lessons.memory.recurrent import rnn_from_cells
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -614,7 +615,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, An
     "resnet50": (networks.resnet50, (3, 64, 64), {}),
     "channels last": (lambda: awkward_nets.branching_cnn().to(memory_format=torch.channels_last), (3, 16, 16), {}),
     "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16), {}),
-    "rnn_from_cells": (networks.rnn_from_cells, (7, 4), {}),
+    "rnn_from_cells": (rnn_from_cells, (7, 4), {}),
     "plain": (Plain, (8,), {}),
     "language": (Tokens, (8,), {"input_dtype": torch.int64}),
     "mobile": (Mobile, (3, 8, 8), {}),

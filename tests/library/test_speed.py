@@ -21,6 +21,7 @@ from course_utils.machine.timing import measure_ceilings, measure_step_time
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.memory.recurrent import rnn_from_cells
 
 NAMES = ("small", "mlp", "rnn")
 STEP = st.sampled_from(NAMES)
@@ -35,7 +36,7 @@ def step(name: str, precision: str = "float32", optimizer: str | None = "momentu
     build, shape = {
         "small": (networks.small_cnn, (3, 32, 32)),
         "mlp": (lambda: networks.mlp([64, 100, 10]), (64,)),
-        "rnn": (networks.rnn_from_cells, (6, 4)),
+        "rnn": (rnn_from_cells, (6, 4)),
     }[name]
     return training_step(build(), shape, 10, precision=precision, optimizer=optimizer, name=name)
 

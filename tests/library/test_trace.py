@@ -35,6 +35,7 @@ from course_utils.memory import ROLE, ROLES, StepTrace, Tape
 from course_utils.trace import TraceError, training_step
 from course_utils.trace.copying import OnShapes
 from course_utils.trace.inputs import LARGE_BATCH
+from lessons.memory.recurrent import rnn_from_cells
 
 # -- what is left alone ------------------------------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ def kept(tape: Tape, role: str) -> list[int]:
         (networks.googlenet, (3, 224, 224), 58),
         (awkward_nets.encoder_block, (9, 64), 7),
         (awkward_nets.branching_cnn, (3, 16, 16), 5),
-        (networks.rnn_from_cells, (7, 4), 2),
+        (rnn_from_cells, (7, 4), 2),
     ],
 )
 def test_every_weight_gradient_stands_under_its_own_layer(
@@ -295,7 +296,7 @@ AFFINE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "alexnet": (networks.alexnet, (3, 224, 224)),
     "resnet50": (networks.resnet50, (3, 224, 224)),
     "encoder_block": (awkward_nets.encoder_block, (9, 64)),
-    "rnn_from_cells": (networks.rnn_from_cells, (7, 4)),
+    "rnn_from_cells": (rnn_from_cells, (7, 4)),
     "shared_weights": (awkward_nets.shared_weights, (64,)),
     "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16)),
     "branching_cnn": (awkward_nets.branching_cnn, (3, 16, 16)),
