@@ -54,7 +54,7 @@ class LoRA(nn.Module):
         """(…, inputs) to (…, outputs)."""
         beside: Tensor = self.up(self.down(x.to(self.down.weight.dtype)))
         kept: Tensor = self.base(x)
-        return kept + self.scale * beside
+        return (kept + self.scale * beside).to(kept.dtype)
 
 
 class FourBit(nn.Module):

@@ -44,7 +44,8 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "AdamW, torch's default": _foreach,
 }
 TRAINED = ("all", "head", "lora")
-BASES = ("16 bits", "4 bits", "4 bits, copies kept", "4 bits, rest in float32")
+WIDE = "16 bits, adapters in float32"  # as peft keeps the adapters of a 16-bit model
+BASES = ("16 bits", WIDE, "4 bits", "4 bits, copies kept", "4 bits, rest in float32")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -76,7 +77,7 @@ class Method:
             if getattr(self, what) not in known:
                 raise CourseError(f"unknown {what} {getattr(self, what)!r}: choose one of {', '.join(known)}")
         if self.base != "16 bits" and self.trained == "all":
-            raise CourseError("4-bit weights cannot be trained: their gradient would be for 16 values. Add LoRA")
+            raise CourseError(f"a base in {self.base} cannot be trained: all of it is frozen. Add LoRA")
         if self.in_backward and self.optimizer == "AdamW, torch's default":
             raise CourseError("a step within the backward pass updates one weight at a time: choose another optimizer")
 
@@ -99,9 +100,12 @@ def prepared(model: LanguageModel, method: Method) -> LanguageModel:
         return model
     rank = method.rank if method.trained == "lora" else 0
     adapt(
-        model, rank, four_bit=method.base != "16 bits", keeps=method.base == "4 bits, copies kept",
+        model, rank, four_bit=method.base.startswith("4 bits"), keeps=method.base == "4 bits, copies kept",
         widened=method.base == "4 bits, rest in float32", beside=method.beside,
     )  # fmt: skip
+    for parameter in model.parameters() if method.base == WIDE else ():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
     if method.trained == "head":
         model.head.requires_grad_(True)
     return model

@@ -120,6 +120,9 @@ class TestMethods:
         assert adapters == 2 * 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18_432)
         assert lora["parameters"] == 2 * n + adapters
         assert lora["optimizer state"] == 2 * adapters
+        exact = step("Llama-3-8B", Method("lora", fine_tuning.WIDE)).by_role()
+        assert exact["parameters"] == 2 * n + 2 * adapters
+        assert exact["optimizer state"] == 4 * adapters
         quarter = step("Llama-3-8B", "4-bit base and LoRA").by_role()["parameters"]
         in_layers = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14_336)
         assert quarter == 2 * (n - in_layers) + in_layers // 2 + 4 * in_layers // 64 + adapters
