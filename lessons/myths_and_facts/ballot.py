@@ -52,9 +52,11 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
         }
         self.counts = {
             number: widgets.Text(
-                description="decided by", placeholder="which number, and what it counts",
-                style={"description_width": "initial"}, layout={"width": "auto"},
-            )  # fmt: skip
+                description="decided by",
+                placeholder="which number, and what it counts",
+                style={"description_width": "initial"},
+                layout={"width": "auto"},
+            )
             for number in self.numbers
         }
         asked = [widgets.HTML(f"{WIDGET_HEAD}<p><b>Vote</b> on each sentence. One that misleads does not hold.</p>")]

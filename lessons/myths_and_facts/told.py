@@ -40,7 +40,7 @@ SAID_OF = {
 
 @dataclass(frozen=True)
 class Told:
-    """A claim, what its judge found, and, "" where there is none: the vote, better words, what the voter would count."""
+    """A claim, what its judge found, and, "" if there is none: the vote, better words, what the voter would count."""
 
     claim: Claim
     finding: Finding

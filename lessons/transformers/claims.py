@@ -135,8 +135,9 @@ def _ten_and_twenty_times() -> Finding:
         f"The peak of the step with dropout is {low:.1f} and {high:.1f} times lower",
         'The README adds that the "memory footprint is the same no matter if you use dropout or masking", and does not '
         "say what it counts. Counted as here, the factors depend on both dropout and the size of a head; without "
-        "dropout neither size reaches them. That savings grow with the length nearly holds, as "
-        "said, in proportion. FlashAttention-2 takes both: it asks for 16 bits, heads of up to 256 values and no mask of one's own. The rest of each layer stays, and so do the logits.",
+        "dropout neither size reaches them. That they grow in proportion to the length, as it also says, nearly holds. "
+        "FlashAttention-2 takes both: it asks for 16 bits, heads of up to 256 values and no mask of one's own. The "
+        "rest of each layer stays, and so do the logits.",
         rule="right if at least ten and twenty times in each case (who promises ten and gives twenty has kept it), "
         "partly right if in one, wrong if in none",
         kind=SOME,
