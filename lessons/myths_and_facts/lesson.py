@@ -204,9 +204,9 @@ side_by_side(
 # %% [markdown] slide="notes"
 # The source counts a batch of 1, and so does the verdict. With one text GPT-2 XL peaks in the update: to the four times,
 # PyTorch's default Adam adds temporaries as large as the weights. A fused update adds none, and the peak is within 5 %
-# of four: this case holds. (It is in the backward pass: the embedding, which is the head too, has its gradient there
-# three times, two parts and their sum.) The other three peak at the loss, where no weight has a gradient yet, and maps
-# and logits are there. With eight texts they decide.
+# of four: this case holds. (It is in the backward pass, where the two parts of the embedding's gradient are added.) The
+# other three peak at the loss, where no weight has a gradient yet, and maps and logits are there. With eight texts maps
+# and logits are most of it.
 
 # %% slide="subslide" folded=true
 better = (
@@ -374,9 +374,6 @@ side_by_side(
 # Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (An H100 SXM comes
 # with NVLink: we model it without, to separate the link from the card.) A second dense network, of 12 million weights,
 # agrees (*How it was judged*).
-#
-# Why 2.0, when a GTX Titan can do 3.0? Even a high-end Intel processor of its day has 40 lanes, some eight for each of
-# four cards: at 3.0 they carry about what 16 carry at 2.0.
 
 # %% slide="subslide" folded=true
 told(92, found, votes)
@@ -396,9 +393,9 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It says that it can be done, so one way is enough. (AdamW is fused here: *full* would take more with PyTorch's default.) The one that fits keeps no gradient, leaves the moments on the host
-# and updates there; lesson 14 says what that costs. The published run has 8-bit moments in pages, and its loss in
-# pieces. We do not trace that way, and so do not judge the 18.9 GiB that it reports.
+# It says that it can be done, so one way is enough. The one that fits keeps no gradient, leaves the moments on the host
+# and updates there; lesson 14 says what that costs. We do not trace the published run's way, and so do not judge the
+# 18.9 GiB that it reports. (AdamW is fused here: with PyTorch's default update *full* would take more.)
 
 # %% slide="subslide" folded=true
 slow = torch_of_expected()
