@@ -14,7 +14,7 @@ from lessons.myths_and_facts.ballot import Ballot
 
 # By claim: the number that its verdict rests on; and to what its source limits it, where it does.
 COUNTED = {
-    1: "forward and backward of three large convolutional networks, published, over two Xeons' time",
+    1: "two Xeons' time for forward and backward of three large convolutional networks, over a card's, published",
     2: "the peak of a step of that network, over 6 GiB",
     4: "the speed of four cards, over that of one, modelled",
     9: "the same, with shared weights and without",
