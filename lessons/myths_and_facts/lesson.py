@@ -511,7 +511,7 @@ print("Partly right of your twelve:", ", ".join(f"{n} {kind}" for kind, n in kin
 # what the sentence should have said. Then judge a sentence of your own.
 
 # %% tags=["change"]
-# choose what is counted, weights or peak, and the batch
+# change what is counted, "weights" or "peak", and the batch
 counted, batch = "weights", 128
 
 
