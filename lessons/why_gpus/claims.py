@@ -83,8 +83,8 @@ def _twenty_to_fifty() -> Finding:
         f"all {len(ratios)} is {np.median(ratios):.0f}. On VGG-16 Torch reached {reached:.0%} of the Xeons' peak; at "
         f"the share that the course expects of cards its {min(vgg):.0f} to {max(vgg):.0f} times would be "
         f"{min(vgg) * slow:.0f} to {max(vgg) * slow:.0f}. Against one Xeon, if that takes twice as long at most, "
-        f"the card sold by {DETTMERS_YEAR} could reach at most {min(socket):.0f} to {max(socket):.0f} times, 20 or more "
-        f"on {sum(ratio >= 20 for ratio in socket)} of {len(socket)} networks",
+        f"the card sold by {DETTMERS_YEAR} could reach at most {min(socket):.0f} to {max(socket):.0f} times, 20 or "
+        f"more on {sum(ratio >= 20 for ratio in socket)} of {len(socket)} networks",
         f"The first card of the table to reach 50 is of {first}. Against another CPU, or better code, it is another "
         "number.",
         rule=f"right if of the cards sold by {DETTMERS_YEAR} the median is 20 times or more, and one reaches 50; "
