@@ -27,6 +27,8 @@ VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on 
 # one that it names, and else wrong: what holds in one case is never misleading. What can or may be is right if one case
 # shows it; what is always so is partly right if there are exceptions.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
+# What is partly right: in some of the cases tried, one of its parts, in no case but nearly, or where two errors cancel.
+SOME, PART, NEAR, CHANCE = "some cases", "one part", "nearly", "by chance"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Finding:
         why: what they mean.
         cited: the verdict rests on a document; no number could have made it another.
         rule: what the numbers had to be for the verdict, where a page shows it.
+        kind: if partly right, in which of the four ways, by the same numbers, where a page shows it.
     """
 
     verdict: str
@@ -46,6 +49,12 @@ class Finding:
     why: str
     cited: bool = False
     rule: str = ""
+    kind: str = ""
+
+    @property
+    def in_full(self) -> str:
+        """The verdict, and of one that is partly right, what is."""
+        return f"{self.told}: {self.kind}" if self.verdict == PARTLY and self.kind else self.told
 
     @property
     def told(self) -> str:

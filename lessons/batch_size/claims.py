@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
+from classroom.claims import NEAR, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
 from course_utils import networks
 from course_utils.units import format_bytes
 from lessons.shared import digits
@@ -62,6 +62,7 @@ def _half_the_batch() -> Finding:
         "Half the maps. Parameters, their gradients and the optimizer's state stay. It nearly holds where "
         "maps are nearly all of the peak.",
         rule=f"right if each network saves over {HALF:.0%}, partly right if one saves over {NEARLY:.0%}",
+        kind=SOME if max(saved) > HALF else NEAR,
     )
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import NEAR, PART, PARTLY, RIGHT, SOME, WRONG, Finding, claim
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
@@ -16,7 +16,7 @@ from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 from course_utils.units import format_bytes
 from lessons.batch_size.claims import HALF, NEARLY
-from lessons.half_precision.precision import Halving
+from lessons.half_precision.precision import Halving, fate
 from lessons.shared.published import HALVES, TRAINED
 from lessons.shared.sources import DATAGURU
 
@@ -41,16 +41,26 @@ def halving(name: str, batch: int = 128) -> Halving:
     return Halving(*(step.at(batch) for step in _both(name)))
 
 
+SMALL, SCALE = 2.0**-26, 2.0**16  # a gradient of half the least that float16 keeps; a loss scale
+
+
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
 def _halves() -> Finding:
     found = {name: halving(name) for name in ("ResNet-50", "VGG-16", "52 M dense net")}
     saved = [one.saved for one in found.values()]
     told = "; ".join(f"{name}: {_from_to(one)}, {_change(one.saved)}" for name, one in found.items())
+    kept, scaled = (not fate(torch.tensor([SMALL]), "float16", scale).lost for scale in (1.0, SCALE))
+    parts = min(saved) > HALF, kept
     return Finding(
-        RIGHT if min(saved) > HALF else PARTLY if max(saved) > NEARLY else WRONG,
-        f"under float16 autocast, batch 128: {told}",
-        "Weights, optimizer state, indices and the input stay as they were. (The verdict is about the half alone.)",
-        rule=f"right if each network saves over {HALF:.0%}, partly right if one saves over {NEARLY:.0%}",
+        RIGHT if all(parts) else PARTLY if any(parts) or max(saved) > NEARLY else WRONG,
+        f"under float16 autocast, batch 128: {told}. A gradient of {SMALL:.1e} "
+        f"{'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
+        f"{'stays' if scaled else 'does too'}",
+        "Weights, optimizer state, indices and the input stay as they were. Small gradients are lost without a scale; "
+        "with one, rounding is left.",
+        rule=f"right if each network saves over {HALF:.0%}, and that gradient stays without a scale; partly right if "
+        f"one of the two is so, or if one network saves over {NEARLY:.0%}",
+        kind=PART if any(parts) else SOME if max(saved) > HALF else NEAR,
     )
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import OPEN, OUTDATED, RIGHT, Finding, by_cases, claim
+from classroom.claims import OPEN, OUTDATED, PART, RIGHT, SOME, Finding, by_cases, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -19,6 +19,7 @@ from lessons.shared.parallel import DATA, MIXED, UNITS, on_cards
 from lessons.shared.sources import DETTMERS, traced
 
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
+CLUSTER = "InfiniBand QDR"  # the link of the cluster that Dettmers writes of
 LARGE = 1024  # a batch that is large beside BATCH
 SMALL = 32  # and one that is small
 FEW = 4  # so few that VGG-16 too computes for hardly longer than it sends
@@ -64,6 +65,7 @@ def _infiniband() -> Finding:
 def _dense_gains_nothing() -> Finding:
     nets = {"52 M dense net": dense_net(), "12 M one for digits": dense_step(*DIGITS)}
     cases = (
+        (CARD, CLUSTER, BATCH),
         (CARD, LINK, BATCH),
         (CARD, LINK, LARGE),
         ("H100 SXM", "PCIe 5.0 x16", BATCH),
@@ -73,26 +75,30 @@ def _dense_gains_nothing() -> Finding:
         name: [on_cards(step.at(batch), card, link, CARDS) for card, link, batch in cases]
         for name, step in nets.items()
     }
-    ledger, then = dense_net().at(BATCH), found["52 M dense net"][0]
+    ledger, then = dense_net().at(BATCH), found["52 M dense net"][1]
     swapped = {link: on_cards(ledger, CARD, link, CARDS).speed_up for link in ("PCIe 3.0 x16", "PCIe 5.0 x16")}
+    own, most = (on_cards(dense_net().at(batch), CARD, CLUSTER, CARDS).speed_up for batch in (BATCH, LARGE))
     little = [[step.speed_up < LITTLE_GAIN for step in steps] for steps in found.values()]
-    of_2014, today = ([one for each in little for one in each[part]] for part in (slice(2), slice(2, None)))
+    of_2014, today = ([one for each in little for one in each[part]] for part in (slice(3), slice(3, None)))
     told = "; ".join(
         f"{name} {a.speed_up:.2f} times as fast; with batch {LARGE:,} a card {b.speed_up:.1f} times; on H100s, batch "
         f"{BATCH}, on PCIe 5.0 x16 {c.speed_up:.1f} times, on NVLink 4 {d.speed_up:.1f} times"
-        for name, (a, b, c, d) in found.items()
+        for name, (_, a, b, c, d) in found.items()
     )
     return Finding(
         OUTDATED if all(of_2014) and not any(today) else by_cases(of_2014 + today),
-        f"batch {BATCH} a card, {CARDS} {CARD}s on {LINK}, modelled: {told}. The first sends "
+        f"its author had the 52 M net, and machines with InfiniBand of 40 Gbit/s. Over {CLUSTER}, {CARDS} {CARD}s are "
+        f"modelled {own:.1f} times as fast as one with batch {BATCH} a card, {most:.1f} with {LARGE:,}. Batch {BATCH}, "
+        f"{LINK}: {told}. The first sends "
         f"{in_gb(4 * parameters(ledger)):.2f} GB of gradients in {format_seconds(then.link_seconds)} and computes for "
         f"{format_seconds(then.compute_seconds)}; {CARD}s "
         + ", ".join(f"on {link} {gain:.1f} times" for link, gain in swapped.items()),
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
         f"decide together. With {BATCH} a card the sentence holds of {CARD}s on {LINK} and of H100s on 5.0.",
-        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing. Four cases a network: 2014 with either "
-        "batch, H100s with either link. Right if it is so in all, outdated if in all of 2014 and in none of the H100s; "
-        "else partly right if in one, wrong if in none",
+        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing. Five cases a network: 2014 over InfiniBand, "
+        "and on PCIe with either batch; H100s with either link. Right if it is so in all, outdated if in all of 2014 "
+        "and in none of the H100s; else partly right if in one, wrong if in none",
+        kind=SOME,
     )
 
 
@@ -161,28 +167,29 @@ def _convolutions_share() -> Finding:
         for batch in (BATCH, SMALL)
     }
     shared, unshared = gains["VGG-16", BATCH]
+    good = GOOD * CARDS
     few = {case: on_cards(traced(nets[case[0]]).at(case[1]), CARD, LINK, CARDS) for case in (*gains, ("VGG-16", FEW))}
     told = ", ".join(
         f"{name} " + " and ".join(f"{gains[name, batch][0]:.1f} with {batch}" for batch in (BATCH, SMALL))
         for name in nets
     )
-    against = ", ".join(
-        f"{name} with {batch} {step.compute_seconds / step.link_seconds:.1f}" for (name, batch), step in few.items()
-    )
-    good = GOOD * CARDS
+    ratios = {case: f"{step.compute_seconds / step.link_seconds:.1f} with {case[1]}" for case, step in few.items()}
+    against = "; ".join(f"{net} " + ", ".join(ratios[case] for case in ratios if case[0] == net) for net in nets)
+    well, because = [gain > good for gain, _ in gains.values()], [without < good for _, without in gains.values()]
     return Finding(
-        by_cases([gain > good for gain, _ in gains.values()] + [without < good for _, without in gains.values()]),
+        by_cases(well + because),
         f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; times as fast on "
         f"{CARDS} cards of 2014, modelled, by images a card: {told}; VGG-16 with weights of its own at every "
         f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}; "
-        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times. A card "
-        f"computes so many times as long as it sends: {against}; VGG-16 with {FEW} gains "
+        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times. A "
+        f"card's time computing, over its time sending: {against}. VGG-16 with {FEW} gains "
         f"{few['VGG-16', FEW].speed_up:.1f} times",
         "A shared weight is used at every position and its gradient is sent once. What decides is for how long a card "
         "computes beside what it sends: AlexNet computes little for its many dense weights, and so does VGG-16 with "
         "few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
+        kind=PART if all(well) or all(because) else SOME,
     )
 
 

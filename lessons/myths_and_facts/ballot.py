@@ -28,11 +28,12 @@ MEANS = {RIGHT: HOLDS, PARTLY: IN_PART, OUTDATED: ONCE, MISLEADING: NO, WRONG: N
 
 
 class Ballot(widgets.VBox):  # type: ignore[misc]
-    """One row of buttons a claim. Show it as a cell's last value; `count` takes it in a later cell.
+    """Buttons and a line to write on for each claim. Show it as a cell's last value; `count` takes it in a later cell.
 
     Attributes:
         numbers: of the claims.
         votes: by number, one of `VOTES`; claims not voted on are missing.
+        counts: by number, the line that says which number would decide.
 
     Raises:
         CourseError: no claim has such a number.
@@ -49,9 +50,18 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
             number: widgets.ToggleButtons(options=VOTES, value=None, style={"button_width": "8.5em"})
             for number in self.numbers
         }
+        self.counts = {
+            number: widgets.Text(
+                description="decided by",
+                placeholder="which number, and what it counts",
+                style={"description_width": "initial"},
+                layout={"width": "auto"},
+            )
+            for number in self.numbers
+        }
         asked = [widgets.HTML(f"{WIDGET_HEAD}<p><b>Vote</b> on each sentence. One that misleads does not hold.</p>")]
         for number, buttons in self.buttons.items():
-            asked += [widgets.HTML(_sentence(number)), buttons]
+            asked += [widgets.HTML(_sentence(number)), buttons, self.counts[number]]
             buttons.observe(self._vote, names="value")
         super().__init__(asked)
         self.add_class("course-widget")
@@ -107,14 +117,14 @@ class Count(widgets.VBox):  # type: ignore[misc]
         shown = ""
         if len(votes) == len(self.ballot.numbers):
             shown = "".join(
-                f"<p>{escape(claim.text)}<br>You: {votes[claim.number]}. Verdict: <b>{finding.told}</b>.</p>"
+                f"<p>{escape(claim.text)}<br>You: {votes[claim.number]}. Verdict: <b>{finding.in_full}</b>.</p>"
                 for claim, finding in self.found.rows
             )
         self.content.value = f'<p aria-live="polite"><b>{self.words}</b></p>{shown}'
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
-        told = "".join(f"<li>{escape(c.text)} <b>{f.told}</b></li>" for c, f in self.found.rows)
+        told = "".join(f"<li>{escape(c.text)} <b>{f.in_full}</b></li>" for c, f in self.found.rows)
         html = f"<details><summary>The verdicts, for readers without a kernel</summary><ul>{told}</ul></details>"
         return {**bundle, "text/html": still(html), "text/plain": self.words}
 

@@ -1,4 +1,7 @@
-"""One sentence to be told: your vote, the verdict, what it should have said; folded, what the verdict rests on."""
+"""One sentence to be told: your vote, the verdict, what was counted and of what it was said, what it should have said.
+
+What the verdict rests on is folded.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,60 @@ from classroom.claims import CLAIMS, VERDICTS, Claim, Finding, Verdicts
 from course_utils.units import as_written
 from lessons.myths_and_facts.ballot import Ballot
 
+# By claim: the number that its verdict rests on; and to what its source limits it, where it does.
+COUNTED = {
+    1: "two Xeons' time for forward and backward of three large convolutional networks, over a card's, published",
+    2: "the peak of a step of that network, over 6 GiB",
+    4: "the speed of four cards, over that of one, modelled",
+    9: "the same, with shared weights and without",
+    71: "the measured peak of an epoch, with fewer images over that with 1,280",
+    79: "the peak of a step with 64 images, over that with 128",
+    81: "the peak of a step under autocast, over that in float32; and whether a small gradient becomes 0",
+    85: "bytes that a layer keeps, traced, over the double of the formula",
+    87: "the peak of a step, over the weights",
+    88: "bytes that attention keeps for the backward pass, written out over fused",
+    90: "bytes of a cache, traced, over the formula's",
+    92: "the peak of a step, in five ways, beside what a 24 GB card has free",
+}
+SAID_OF = {
+    1: "what he saw in nearly two years; no CPU, card or network is named",
+    2: "his own network and card",
+    4: "his own network, on his machines with InfiniBand of 40 Gbit/s between them",
+    87: "a batch of 1, says its code",
+    88: "attention with dropout and masks and without, alike",
+    90: "writing text; the calculator has an option for shared heads, and leaves it out here",
+    92: "its own recipe, with 8-bit moments in pages",
+}
+
 
 @dataclass(frozen=True)
 class Told:
-    """A claim, what its judge found, what was voted, "" if nothing was, and better words, "" if it needs none."""
+    """A claim, what its judge found, and, "" if there is none: the vote, better words, what the voter would count."""
 
     claim: Claim
     finding: Finding
     vote: str = ""
     better: str = ""
+    count: str = ""
 
     def __repr__(self) -> str:
         better = f". It should have said: {self.better}" if self.better else ""
-        return f"“{self.claim.text}” ({self.claim.source}): {self.finding.told}{better}"
+        return f"“{self.claim.text}” ({self.claim.source}): {self.finding.in_full}{better}"
 
     def _repr_html_(self) -> str:
         lesson = self.claim.lesson
         where = f" <a href='{lesson}.ipynb'>Lesson {lesson[:2]}</a>." if lesson else ""
         vote = f"You voted: <b>{escape(self.vote)}</b>. " if self.vote else ""
+        count = f"You would count: {escape(self.count)}. " if self.count else ""
+        for words, of in (("We counted", COUNTED), ("Said of", SAID_OF)):
+            count += f"{words}: {escape(of[self.claim.number])}. " if self.claim.number in of else ""
+        count = f"<p>{count.strip()}</p>" if count else ""
         better = f"<p>It should have said: <b>{escape(self.better)}</b></p>" if self.better else ""
         rule = f" The rule: {escape(as_written(self.finding.rule))}." if self.finding.rule else ""
         return (
             f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
             f"<small>{escape(self.claim.source)}</small></p>"
-            f"<p>{vote}Verdict: <b>{self.finding.told}</b>.</p>{better}"
+            f"<p>{vote}Verdict: <b>{self.finding.in_full}</b>.</p>{count}{better}"
             "<details><summary>How it was judged</summary>"
             f"<p><small>{escape(as_written(self.finding.evidence))}.{rule}{where}</small></p></details></blockquote>"
         )
@@ -51,4 +84,4 @@ def told(number: int, found: Verdicts, ballot: Ballot, better: str = "") -> Told
         KeyError: `found` has no such number.
     """
     findings = {claim.number: finding for claim, finding in found.rows}
-    return Told(CLAIMS[number], findings[number], ballot.votes.get(number, ""), better)
+    return Told(CLAIMS[number], findings[number], ballot.votes.get(number, ""), better, ballot.counts[number].value)

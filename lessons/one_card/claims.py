@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
+from classroom.claims import CHANCE, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
 from course_utils.memory import ROLES, Ledger
 from course_utils.techniques.capacity import FITS, fit
 from course_utils.techniques.fine_tuning import BLOCK_4_BIT
@@ -45,7 +45,7 @@ def _qlora_needs_more() -> Finding:
 
 @claim(90, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
 def _cache_formula() -> Finding:
-    found = {}
+    found, alone = {}, []  # alone: what holds although no head shares a key
     for shape in (SHAPES["GPT-2"], SHAPES["SmolLM2-1.7B"], SHAPES[MODEL], QWEN3):
         with torch.device("meta"):
             cache: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -53,12 +53,14 @@ def _cache_formula() -> Finding:
         real = shape.layers * sum(part.numel() * part.element_size() for pair in cache for part in pair)
         assert real == cache_bytes(shape, 64)
         found[shape.name] = real / (2 * shape.hidden * shape.layers * 64)
+        alone += [shape.name] if found[shape.name] == 1 and shape.kv_heads == shape.heads else []
     return Finding(
         by_cases(times == 1 for times in found.values()),
         "the real cache, traced on shapes, is so many times that: "
         + ", ".join(f"{name} {times:g}" for name, times in found.items()),
         "Keys and values are two. Where several heads share one of each, it is divided by as many, by two in Qwen3.",
         rule="right if it is 1 for each, partly right if for one, wrong if for none",
+        kind=SOME if alone else CHANCE,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from classroom.claims import MISLEADING, WRONG, Finding, by_cases, claim
+from classroom.claims import MISLEADING, SOME, WRONG, Finding, by_cases, claim
 from course_utils.memory import ROLES, Ledger
 from course_utils.techniques.fine_tuning import fused
 from course_utils.units import GIB
@@ -100,18 +100,19 @@ def _four_times_the_weights() -> Finding:
     of_weights = [ROLES.index(role) for role in ("parameters", "optimizer state", "weight gradients")]
     lasting = float(step.matrix[step.phases == "update"][:, of_weights].sum(axis=1).max())
     lasting /= 4 * SHAPES["GPT-2"].parameters
-    fits = [abs(one / 4 - 1) < NEAR for both in times.values() for one in both]
-    told = ", ".join(
-        f"{model}, {update} update {one:.1f} and {many:.1f}" for (model, update), (one, many) in times.items()
-    )
+    fits = [abs(one / 4 - 1) < NEAR for one, _ in times.values()]
+    alone = ", ".join(f"{model}, {update} update {one:.1f}" for (model, update), (one, _) in times.items())
+    many = " and ".join(f"{max(times[model, update][1] for update in ADAMS):.1f}" for model in ADAM_MODELS)
     return Finding(
         by_cases(fits) if any(fits) else MISLEADING if abs(lasting / 4 - 1) < NEAR else WRONG,
-        f"float32, texts of {SEQUENCE:,} tokens, the peak with 1 and with 8 in times the weights: {told}. Weights, "
-        f"gradients and moments of GPT-2 in the update {lasting:.1f}",
+        f"the source counts a batch of 1. Float32, a text of {SEQUENCE:,} tokens, the peak in times the weights: "
+        f"{alone}; with 8 texts up to {many}. Weights, gradients and moments of GPT-2 in the update "
+        f"{lasting:.1f}",
         "Four are weights, gradients and two moments. A default update adds temporaries as large as the weights; maps "
         "and logits make other peaks, at which no weight has a gradient yet.",
-        rule=f"right if all of these peaks are within {NEAR:.0%} of four (3.8 to 4.2), partly right if one is; if "
+        rule=f"right if all peaks with one text are within {NEAR:.0%} of four (3.8 to 4.2), partly right if one is; if "
         "none, misleading if weights, gradients and moments are, and else wrong",
+        kind=SOME,
     )
 
 
@@ -126,16 +127,20 @@ def _ten_and_twenty_times() -> Finding:
     enough = [at["attention"] >= said for both in found.values() for at, said in zip(both, (10, 20), strict=True)]
     kept = ", ".join(f"{a['attention']:.1f} and {b['attention']:.1f} {name}" for name, (a, b) in found.items())
     low, high = (at["peak"] for at in found["with dropout"])
+    doubled = sorted(at_4["attention"] / at_2["attention"] for at_2, at_4 in found.values())
     return Finding(
         by_cases(enough),
-        f"GPT-2, heads of 64, 2 texts of 2,048 and 4,096 tokens: attention, with its queries, keys and values, keeps "
-        f"so many times less: {kept}; the peak of the step with dropout is {low:.1f} and {high:.1f} times lower",
+        f"GPT-2, heads of 64, 2 texts of 2,048 and 4,096 tokens: attention, with its queries, keys, values and output, "
+        f"keeps so many times less: {kept}; twice the tokens save {doubled[0]:.1f} to {doubled[-1]:.1f} times as much. "
+        f"The peak of the step with dropout is {low:.1f} and {high:.1f} times lower",
         'The README adds that the "memory footprint is the same no matter if you use dropout or masking", and does not '
         "say what it counts. Counted as here, the factors depend on both dropout and the size of a head; without "
-        "dropout neither size reaches them. FlashAttention-2 takes both: it asks for 16 bits, heads of up to 256 "
-        "values and no mask of one's own. The rest of each layer stays, and so do the logits.",
+        "dropout neither size reaches them. That they grow in proportion to the length, as it also says, nearly holds. "
+        "FlashAttention-2 takes both: it asks for 16 bits, heads of up to 256 values and no mask of one's own. The "
+        "rest of each layer stays, and so do the logits.",
         rule="right if at least ten and twenty times in each case (who promises ten and gives twenty has kept it), "
         "partly right if in one, wrong if in none",
+        kind=SOME,
     )
 
 
@@ -143,8 +148,8 @@ def _ten_and_twenty_times() -> Finding:
 def times_less(dropout: float, head: int = 64) -> list[dict[str, float]]:
     """What attention written out keeps over what fused attention keeps, and the same of the peaks, at 2,048 and 4,096.
 
-    In GPT-2 with heads of `head` values. Queries, keys and values count in both: written out as copies that attention
-    makes, fused as what the product gives.
+    In GPT-2 with heads of `head` values. Queries, keys, values and the output count in both, in 16 bits: the first
+    three written out as copies that attention makes, fused as what the product gives.
     """
     heads, found = SHAPES["GPT-2"].hidden // head, []
     shape = replace(SHAPES["GPT-2"], heads=heads, kv_heads=heads)

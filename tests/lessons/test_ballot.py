@@ -2,11 +2,11 @@
 
 import pytest
 
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
+from classroom.claims import CHANCE, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
 from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
-from lessons.myths_and_facts.told import Told, told
+from lessons.myths_and_facts.told import COUNTED, SAID_OF, Told, told
 
 
 @pytest.fixture
@@ -83,6 +83,23 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert repr(told(20, judge([20]), votes)).endswith(": partly right")
     assert f"You voted: <b>{IN_PART}</b>" in told(20, judge([20]), votes)._repr_html_()
     assert "You voted" not in told(21, judge([21]), votes)._repr_html_()
+
+
+def test_a_sentence_is_told_with_what_the_voter_would_count_what_was_counted_and_of_what_it_was_said():
+    votes = ballot([90])
+    votes.counts[90].value = "bytes <cached>"
+    page = told(90, judge([90]), votes)._repr_html_().partition("<details>")[0]
+    assert "You would count: bytes &lt;cached&gt;. We counted: bytes of a cache" in page
+    assert "Said of: writing text" in page
+    assert "Verdict: <b>partly right: by chance</b>" in page  # no key for every head, one for key and value: 2 / 2
+    assert "You would count" not in told(90, judge([90]), ballot([90]))._repr_html_()
+    assert set(SAID_OF) < set(COUNTED) < set(CLAIMS)
+
+
+def test_only_what_is_partly_right_says_what_is():
+    assert Finding(PARTLY, "1", "why", kind=CHANCE).in_full == "partly right: by chance"
+    assert Finding(RIGHT, "1", "why", kind=CHANCE).in_full == RIGHT
+    assert Finding(PARTLY, "1", "why", cited=True).in_full == "partly right (cited)"
 
 
 def test_what_cannot_be_voted_on_is_one_line(claims):

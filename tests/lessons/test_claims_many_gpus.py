@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from verdicts import assert_none_was_certain, finding
 
-from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from classroom.claims import OPEN, OUTDATED, PART, PARTLY, RIGHT, WRONG
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.trace import training_step
@@ -54,7 +54,7 @@ def test_the_evidence_is_the_literatures():
 def test_another_link_another_verdict(monkeypatch, rate):
     """GB/s: with no end of them nothing is waited for, with next to none everything is."""
     links = {name: replace(hardware.link(name), nominal_gb_s=rate) for name in
-             ("PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 5.0 x16", "NVLink 4")}  # fmt: skip
+             ("InfiniBand QDR", "PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 5.0 x16", "NVLink 4")}  # fmt: skip
     monkeypatch.setattr(
         many_gpus, "on_cards", lambda ledger, card, link, *more: on_cards(ledger, card, links[link], *more)
     )
@@ -83,6 +83,8 @@ def test_without_sharing_a_weight_is_used_once_for_an_image():
 
 def test_a_dense_net_gains_by_its_link_and_its_batch(monkeypatch):
     """Either alone turns almost nothing into a gain; if today's PCIe did too, the sentence would be outdated."""
+    # 52.1 M gradients of 4 bytes, sent 1.5 times at 3 GB/s: 104 ms, in which one card makes 7 steps of 15 ms, four 4
+    assert "4 GTX Titans are modelled 0.5 times as fast as one with batch 128 a card, 2.1 with" in finding(4).evidence
     assert "0.96 times as fast; with batch 1,024 a card 2.8 times" in finding(4).evidence
     assert "on PCIe 5.0 x16 0.7 times, on NVLink 4 2.6 times; 12 M one for digits 1.14 times" in finding(4).evidence
     digits = many_gpus.DIGITS
@@ -105,7 +107,8 @@ def test_alexnets_dense_layers_are_what_makes_convolutions_partly_right(monkeypa
     """With a small batch their gradients are waited for; with the large one alone the sentence would be right."""
     dense_by_units = on_cards(traced(networks.alexnet).at(32), "GTX Titan", "PCIe 2.0 x16", 4, many_gpus.MIXED)
     assert "VGG-16 4.0 with 128 and 4.0 with 32, AlexNet 3.9 with 128 and 2.5 with 32" in finding(9).evidence
-    assert "AlexNet with 32 0.9, VGG-16 with 4 1.1; VGG-16 with 4 gains 3.0 times" in finding(9).evidence
+    assert "7.6 with 32, 1.1 with 4; AlexNet 3.1 with 128, 0.9 with 32. VGG-16 with 4 gains 3.0" in finding(9).evidence
+    assert finding(9).kind == PART  # its reason holds in each case
     assert dense_by_units.speed_up > 3.2
     monkeypatch.setattr(many_gpus, "SMALL", many_gpus.BATCH)
     assert finding(9).verdict == RIGHT

@@ -46,7 +46,7 @@ def test_another_number_another_verdict(monkeypatch):
 
 
 def test_four_times_holds_for_one_fused_update_and_without_it_of_another_quantity_or_none(monkeypatch):
-    assert "GPT-2 XL, fused update 4.1 and 10.8. " in finding(87).evidence
+    assert "GPT-2 XL, fused update 4.1; with 8 texts up to 26.4 and 10.8. " in finding(87).evidence
     assert "moments of GPT-2 in the update 4.0" in finding(87).evidence
     monkeypatch.setattr(transformers, "ADAMS", {"default": "adamw"})
     assert finding(87).verdict == MISLEADING
@@ -59,7 +59,7 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
         found = [{"attention": times, "peak": times}] * 2
         monkeypatch.setattr(transformers, "times_less", lambda dropout, head=64, found=found: found)
         assert finding(88).verdict == verdict
-    found = [{"attention": 0.0, "peak": 1.0}] * 2, [{"attention": 30.0, "peak": 1.0}] * 2
+    found = [{"attention": 1.0, "peak": 1.0}] * 2, [{"attention": 30.0, "peak": 1.0}] * 2
     monkeypatch.setattr(transformers, "times_less", lambda dropout, head=64: found[dropout > 0])
     assert finding(88).verdict == PARTLY  # dropout is the condition, and the peak was not claimed
 
