@@ -84,6 +84,9 @@ largest_parameters = Check(
         Slip("the rule of 2014, word for word", _room_over(8, 8, 8),
              "This is the rule of 2014 word for word, 8 bytes a parameter: it forgot the weight gradients, as large "
              "as the weights, and knows momentum alone."),
+        Slip("the rule of 2014, negative", lambda card, buffer, optimizer: (card - buffer) * MIB // 8,
+             "This is the rule of 2014 word for word, 8 bytes a parameter: it forgot the weight gradients and knows "
+             "momentum alone. And where the buffer is larger than the card, return 0."),
     ],
     takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no image yet.",
 )  # fmt: skip
@@ -222,6 +225,10 @@ cards_that_hold = Check(
                  [c for c in _priced(_good(cards, needed, False)) if c["bfloat16"] == bf16]),
              "Where bfloat16 is not asked for, cards that have it are missing from your list: they will do as well as"
              " the others."),
+        Slip("cards, not names",
+             lambda cards, needed, bf16: sorted(
+                 _priced(_good(cards, needed, bf16)), key=lambda card: card["launch_usd"]),
+             "The right cards in the right order, but as dictionaries. Return the name of each: `card[\"name\"]`."),
     ],
     takeaway="The K80 is sold as 24 GB and holds steps of 12. Prices are of the launch, not adjusted for inflation.",
     parts=True,
@@ -319,6 +326,11 @@ frozen_step_bytes = BytesCheck(
              "You counted values. In float32 each takes 4 bytes."),
         Slip("optimizer state forgotten", _step(states=lambda layers: 0),
              "The optimizer's state is missing: for each trained parameter one value with momentum, two with Adam."),
+        Slip("the batch twice",
+             lambda layers, inputs, batch, optimizer: _frozen_step_bytes(layers, inputs, batch, optimizer)
+             + 4 * batch * inputs * layers[0][2],
+             "Where the first layer of all is trained, you counted its input twice: it is the batch, which is there "
+             "already."),
         Slip("gradients forgotten", _step(gradients=lambda layers: 0),
              "The gradients are missing: one for each trained parameter, whatever the optimizer."),
     ],

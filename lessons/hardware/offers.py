@@ -31,12 +31,13 @@ Checks = Mapping[str, "list[Check]"]
 
 @dataclass(frozen=True)
 class Offer:
-    """A card, how one has it (lent, rented, used), dollars for an hour of it, and hours a week that it runs at most."""
+    """A card, how one has it (lent, rented, bought), dollars an hour, hours a week that it may run, and how many."""
 
     how: str
     card: str
     usd_per_hour: float
     hours_a_week: float = WEEK_HOURS
+    cards: int = 1
 
 
 def card_named(name: str) -> Device:
@@ -55,22 +56,23 @@ def rent_range(card: str) -> tuple[float, ...]:
     return (min(prices), max(prices)) if prices else ()
 
 
-def offers(
-    rents: Mapping[str, float], bought: str, owned: Mapping[int, float], own_hours: float, kwh_usd: float
-) -> list[Offer]:
+def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float], kwh_usd: float) -> list[Offer]:
     """The CPU that one has, what is lent for nothing, rented, and bought used.
 
     Args:
         rents: dollars for an hour of each rented card.
         bought: the card that is bought.
-        owned: dollars for an hour of it, by the dollars it was bought for.
-        own_hours: hours a week that it runs, over which its price was spread.
+        owned: dollars for an hour of it, by the dollars that were paid.
         kwh_usd: dollars for a kilowatt hour.
     """
     cpu = Offer("no card", REFERENCE_CPU.name, CPU_KILOWATTS * kwh_usd)
-    lent = [Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week) for one in LENT]
+    lent = [
+        Offer(f"lent by {one.service}", one.device, 0.0, one.hours_a_week, cards)
+        for one in LENT
+        for cards in sorted({1, one.cards})
+    ]
     rented = [Offer("rented", card, hour) for card, hour in rents.items()]
-    used = [Offer(f"used, {price:,}", bought, hour, own_hours) for price, hour in owned.items()]
+    used = [Offer(f"your own, {paid:,} paid", bought, hour) for paid, hour in owned.items()]
     return [cpu, *lent, *rented, *used]
 
 
@@ -83,6 +85,14 @@ def as_it_runs(card: Device) -> Device:
 def model_speed(step: StepTrace, batch: int, card: str) -> float:
     """Samples a second by the model, in the precision that the step was traced with."""
     return predict_step(step.at(batch), as_it_runs(card_named(card))).samples_per_second
+
+
+def usual_batch(step: StepTrace, most: int, card: str) -> int:
+    """The largest batch that fits a card, or so many samples; of the CPU, which has memory enough, these."""
+    if card == REFERENCE_CPU.name:
+        return most
+    found = card_named(card)
+    return max(1, min(most, largest_batch(step, found, todays_context(found)).fits))
 
 
 @dataclass(frozen=True)
@@ -129,25 +139,26 @@ def gain(known: Checks, card: str, network: str) -> float | None:
     return fmean(gains) if gains else None
 
 
-def what_they_buy(step: StepTrace, batch: int, million: float, of: Iterable[Offer], known: Checks) -> pd.DataFrame:
-    """One row an offer: what fits, how fast it trains, and what so many million samples take and cost.
+def what_they_buy(step: StepTrace, most: int, million: float, of: Iterable[Offer], known: Checks) -> pd.DataFrame:
+    """One row an offer: what fits, how fast it trains at batch `most` or less, and what so many million samples cost.
 
-    Days count the hours a week that the offer has; dollars of a used card are its share by the hour.
+    Days count the hours a week that the offer has. Two cards are taken to be twice as fast as one, which is a bound.
     """
-    rows, network = {}, step.at(batch).name
+    rows, network = {}, step.at(most).name
     for offer in of:
         found = relied_on(known, offer.card, network)
         said = ", ".join(f"{one.ratio:.2f}" for one in found) or "not timed"
         other = "" if not found or found[0].network == network else f", {found[0].network}"
-        a_second = speed(step, batch, offer.card, known)
         card, times = card_named(offer.card), gain(known, offer.card, network)
+        largest = largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else None
+        a_second = offer.cards * speed(step, most if largest is None else max(1, min(most, largest)), offer.card, known)
         hours = [million * 1e6 / 3600 / a_second / share for share in (1.0, times) if share]
         days, dollars = (
             [f"{one * each:,.1f}" for one in hours] for each in (7 / offer.hours_a_week, offer.usd_per_hour)
         )
-        rows[offer.how, offer.card] = {
+        rows[offer.how, f"{offer.cards} x {offer.card}" if offer.cards > 1 else offer.card] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
-            "largest batch": largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else "",
+            "largest batch": "" if largest is None else largest,
             "samples a second": f"{a_second:,.{0 if card != REFERENCE_CPU else 1}f}",
             "model / timed": said + other,
             "mixed, timed": f"{times:.1f} times" if times else "",
@@ -157,55 +168,59 @@ def what_they_buy(step: StepTrace, batch: int, million: float, of: Iterable[Offe
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
 
-def flips(step: StepTrace, batch: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:
+def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:
     """The rents below which another card trains more for a dollar than the best one, beside those that were asked.
 
     Args:
         step: traced in float32, under the name that the timings have for the network.
-        batch: of the model's speeds.
-        rents: dollars an hour by card; each is held against the one that trains most for a dollar.
+        most: samples of a batch, where a card holds so many.
+        rents: dollars an hour by card; each is held against the one that trains most for a dollar in float32.
         known: what `speed` is checked against.
     """
-    network = step.at(batch).name
-    speeds = {card: speed(step, batch, card, known) for card in rents}
+    network = step.at(most).name
+    speeds = {card: speed(step, usual_batch(step, most, card), card, known) for card in rents}
     best = max(rents, key=lambda card: speeds[card] / rents[card])
     rows = {}
     for card in (one for one in rents if one != best):
         limit = rents[best] * speeds[card] / speeds[best]
         gains = gain(known, card, network), gain(known, best, network)
         mixed = f"{limit * gains[0] / gains[1]:.2f}" if gains[0] and gains[1] else ""
-        rows[f"rent {card}, not {best}"] = [f"{limit:.2f}", mixed, " to ".join(f"{x:.2f}" for x in rent_range(card))]
-    columns = ["below a rent of", "in mixed precision", "asked"]
+        others = " to ".join(f"{x:.2f}" for x in sorted(set(rent_range(card))))
+        rows[f"rent {card}, not {best}"] = [f"{limit:.2f}", mixed, f"{rents[card]:.2f}", others]
+    columns = ["below a rent of", "in mixed precision", "your rent", "asked"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
 
 
 def buying(
-    prices: Iterable[int], computer: int, rents: Iterable[float], power: float, hours: float, weeks: float, back: float
+    prices: Iterable[int], computer: int, rents: Mapping[str, float], power: float, hours: float, weeks: float
 ) -> pd.DataFrame:
-    """From how many hours a week on buying a card is cheaper than renting the same card, and which to choose.
+    """What makes buying a card cheaper than renting the same: hours a week, or the share of the price that comes back.
 
     Args:
         prices: dollars for the card.
         computer: dollars for one around it.
-        rents: dollars for an hour of that card.
+        rents: dollars for an hour of that card, by who asks them.
         power: dollars of electricity in an hour.
-        hours: a week that the card will run.
+        hours: a week that the card will run, for which the share is told.
         weeks: that it will be used.
-        back: share of what was paid, for the card and for the computer, for which they are sold in the end.
     """
     rows = {}
     for around in (0, computer) if computer else (0,):
         for price in prices:
-            row = {}
-            for share in (0.0, back):
-                for rent in rents:
-                    paid = (price + around) * (1 - share)
-                    least = paid / (rent - power) / weeks if rent > power else inf
-                    words = f"{ceil(least)}" if least <= WEEK_HOURS else "never"
-                    choice = "buy" if hours >= least else "rent"
-                    row[f"rent {rent:.2f}, {100 * share:.0f} % back"] = f"{words}: {choice}"
+            row, paid = {}, price + around
+            for seller, rent in rents.items():
+                least = paid / (rent - power) / weeks if rent > power else inf
+                share = max(0.0, 1 - hours * weeks * (rent - power) / paid)
+                told = f"{ceil(least)} h" if least <= WEEK_HOURS else "never"
+                row[f"{rent:.2f}, {seller}"] = f"{told}; {100 * share:.0f} %" if rent > power else "never"
             rows[f"card {price:,}" + (f", computer {around:,}" if around else "")] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("dollars paid")
+
+
+def rents_asked(card: str) -> dict[str, float]:
+    """Dollars for an hour of a card in `RENTALS`, by seller and month, the lowest first."""
+    found = sorted((one for one in RENTALS if one.device == card), key=lambda one: one.usd_per_hour)
+    return {f"{one.provider}, {one.seen[:7]}": one.usd_per_hour for one in found}
 
 
 def duration(seconds: float) -> str:
