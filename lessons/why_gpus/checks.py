@@ -113,7 +113,7 @@ crossover_batch = Check(
              "You rounded to the nearest: where that is down, or a tie, the GPU does not win yet. It wins at the next "
              "whole batch."),
         Slip("no gain, so never", lambda cf, cs, gf, gs: 0 if cs <= gs else _crossover_batch(cf, cs, gf, gs),
-             "With no gain a sample the GPU gets no further ahead, but it may be ahead at batch 1. Compare there first."),
+             "With no gain a sample the GPU gets no further ahead, but it may be ahead at batch 1: compare there."),
         Slip("not rounded", lambda cf, cs, gf, gs: _crossing(cf, cs, gf, gs, lambda n: n),
              "A batch is a whole number. Return the first one at which the GPU takes less time."),
         Slip("never is overlooked",

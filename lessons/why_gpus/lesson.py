@@ -20,7 +20,7 @@
 # 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
-# About 115 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
+# About 120 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
 # its phases.
 # No GPU is needed. Some numbers are measured on the machine in front of you, so yours differ from those printed here.
 
@@ -39,7 +39,7 @@ from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import device, link, roofline_seconds
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
-from course_utils.units import format_seconds, format_share
+from course_utils.units import format_seconds
 from lessons.claims import judge
 from lessons.shared import published
 from lessons.shared.reference_cpu import REFERENCE_CPU
@@ -49,7 +49,7 @@ from lessons.why_gpus.crossover import GPU_LAUNCH_SECONDS, KERNEL_SECONDS, rough
 from lessons.why_gpus.explorer import who_wins_explorer
 from lessons.why_gpus.host_queue import host_queue
 from lessons.why_gpus.machine import LAYOUTS, machine
-from lessons.why_gpus.timed import best_of, best_on_threads, measure_here, measure_products
+from lessons.why_gpus.timed import best_of, best_on_threads, measure_here
 
 # one colour a device in every figure of this lesson
 CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]
@@ -91,17 +91,14 @@ machine(
 
 # %% [markdown] slide="notes"
 # Two Xeons of 2014 and a Titan X of 2015, drawn to one scale (*in use*: three quarters of the published rate, assumed).
-# What a maker sells as a "CUDA core" is a *lane*: it can do one multiply-add in each clock cycle, and a core of a CPU has lanes
-# too, here with more than twice the clock. A GPU's lanes come in groups, *streaming
-# multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe: whatever starts in the computer's
-# memory and is needed on the card crosses it.
+# A *lane* (sold as a "CUDA core") can do one multiply-add in each clock cycle; a CPU's core has lanes too, here with
+# more than twice the clock. A GPU's lanes come in groups, *streaming multiprocessors* (SMs). The black line between the
+# memories is the *link*, here PCIe: what starts in the computer's memory and is needed on the card crosses it.
 #
-# On a card a *thread* is one run of a short program, here one that computes one output value.
-#
-# A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
-# fast memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
-# threads, and while some wait, others compute. That takes many threads. The first layer of our network has 3,200 outputs
-# at batch 32. With a thread for each:
+# A number from memory takes several hundred clock cycles to arrive. A CPU shortens that wait with *caches*, small fast
+# memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
+# *threads*, runs of one short program, and while some wait, others compute. Our network's first layer has 3,200 outputs at
+# batch 32. With a thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -168,9 +165,8 @@ pd.DataFrame(rows, index=columns).T.map(lambda t: format_seconds(t, 2))
 # bytes. With the Python around the launch, next, it takes more.</details>
 
 # %% [markdown] slide="notes"
-# The model has no caches: every byte comes from memory. Data already in a cache arrive sooner, so this machine may
-# beat its row, and the card may need a larger batch. A small product may not reach a large one's rate, so this machine
-# may also be slower.
+# The model has no caches, which may bring data sooner, and one rate for small products and large: this machine may be
+# faster than its row, or slower.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -230,7 +226,7 @@ charges(
 )
 
 # %% [markdown] slide="notes"
-# - *Launches*: here one for each operator, as long as the addition measured above; for the card 10 µs for each kernel.
+# - *Launches*: here as long as the addition measured above, framework included; for the card 10 µs for each kernel.
 # - *Python and autograd*: the rest of the fastest step, and whatever a call costs beyond an addition's. The card's host
 #   runs nearly the same lines, so we charge this to both sides.
 # - *Work not hidden*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last
@@ -274,8 +270,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling.
-# On a card each call would take the same Python and a card's launch. Where the code cannot be written without many
+# The middle bar has the same calls with next to nothing to compute: so much of the first bar is the cost of calling. Where the code cannot be written without many
 # small operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once.
 #
 # Here is a good place for a break.
@@ -344,7 +339,7 @@ plane(
     ],
     [
         *(Spot("", k, took, CPU, hollow=True) for k, took in digits.measured.items()),
-        *(Spot(rough(k), k, float(digits.here(k)), bold=True) for k in (low, meets, high, top)),
+        *(Spot(rough(k), k, digits.here(k).item(), bold=True) for k in launches.values()),
     ],
     title=f"What a launch costs decides where the card gets ahead: batch {rough(low)} to "
     f"{rough(top)}, at 10 µs about {rough(meets)}"
@@ -353,22 +348,10 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Rings: measured here. Blue: the model's card, for four prices of a launch. Dashed: each batch copied first, over PCIe
+# Rings: measured here. Blue: the model's card, for four prices of a launch; the highest, Python included, is
+# what a timing of NVIDIA's comes to, next. Dashed: each batch copied first, over PCIe
 # 4.0, from pinned memory and without waiting, so that samples and labels cost two more calls of 10 µs. Dots: crossovers.
 # This machine's line bends: one more sample costs more at some batches than at others.
-
-# %% [markdown] slide="subslide"
-# **What moves the crossover?** Above all the price of a launch: 60 µs, Python included, is what a timing of NVIDIA's
-# comes to, next. Timing counts too: the last line takes the slowest of three rounds, not the fastest:
-
-# %% tags=["nbval-ignore-output"] folded=true
-beyond = (digits.measured[2048] - digits.measured[32]) / 2016
-print(f"one more sample: {1e6 * gain:.2f} µs up to batch 32, {1e6 * beyond:.2f} to 2,048")
-print(f"data on the card: the card wins from about {meets:,}")
-print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
-early = replace(digits, measured=digits.slowest).crossover()
-late = replace(digits, idle_seconds=digits.slowest_idle_seconds).crossover()
-print(f"with the slowest steps: {rough(early)}; the slowest overhead: {rough(late)}")
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** NVIDIA timed ResNet-50, forward only, in PyTorch (DeepLearningExamples, 2021). A V100 has
@@ -419,7 +402,7 @@ print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in of
 print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each, not 10.")
 print(f"With as much for each, the T4's model is off by {100 * worst:.0f} % at most.")
 pairs = {n: (took, published.DIGITS_GPU_MS[n]) for n, took in published.DIGITS_CPU_MS.items()}
-print(f"At that price our card is ahead from batch {rough(top)}, at 10 µs from {rough(meets)}.")
+print(f"At that price our card wins from batch {rough(top)}, at 10 µs from {rough(meets)}.")
 for what, measured in (
     ("training one hidden layer of 50 units", published.HIDDEN_LAYER_SECONDS),
     ("a small convolutional network, forward", pairs),
@@ -543,8 +526,8 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# Repeat it, and take the median (the best, as above, where other programs disturb). `torch.utils.benchmark.Timer` does
-# all this (`blocked_autorange`), and `torch.profiler` shows such a pair of rows, host and device, for a real step.
+# `torch.utils.benchmark.Timer` does all this many times, and `torch.profiler` shows such a pair of rows, host and
+# device, for a real step.
 #
 # `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card, and empty
 # the queue each time. So does a copy to the card, `x.to("cuda")`, unless the batch lies in *pinned* memory and you say
@@ -643,7 +626,7 @@ plane(
 #
 # Near the ridge either of the last two alone helps little.
 #
-# A roofline is drawn from one product and one copy; another shape may reach more or less. A ring above its slope got
+# The lines are from one product and one copy; another shape may reach more or less. A ring above its slope got
 # its bytes faster than the copy did: a cache can do that. Below the line lies a ring whose call takes longer than its work.
 
 # %% [markdown] slide="subslide"
@@ -719,21 +702,7 @@ judge([52, 54])
 # %% [markdown] slide="skip"
 # ## Further
 #
-# **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
-# this machine:
-
-# %% tags=["nbval-ignore-output"] slide="skip" folded=true
-small, large = measure_products(128, seconds=0.1), measure_products(1024, 0.2, python=False)
-gains = [each["GFLOP/s"].iloc[-1] / each["GFLOP/s"].iloc[-2] for each in (small, large)]
-print("All threads against one:", end=" ")
-print(f"{gains[0]:.2g} times as fast at 128, {gains[1]:.2g} times at 1,024 × 1,024.")
-small["seconds"] = small["seconds"].map(format_seconds)
-forms = {"spread": format_share, "GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"}
-small.style.format(forms, na_rep="")
-
-# %% [markdown] slide="skip"
-# For every multiplication Python's loop finds the numbers, looks up their types and makes a new one; NumPy and torch do
-# so once for the whole product, and use the core's lanes and caches. All threads can be slower than one.
+# **The same contest, measured.** If a recording from a GPU is there:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
