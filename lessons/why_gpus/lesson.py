@@ -687,9 +687,9 @@ judge([52, 54])
 # ## Recap
 #
 # 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
-# 2. Crossover: (head start − fixed work) / gain for a sample, to a factor of ten at best.
-# 3. The slower of host and card sets a step's time. A clock needs `torch.cuda.synchronize()`.
-# 4. Short operators: launch less. On the roofline's slope: fewer bytes. On its flat: less arithmetic.
+# 2. Crossover: (head start − fixed work) / gain, to a factor of ten.
+# 3. The slower of host and card sets the time. A clock needs `torch.cuda.synchronize()`.
+# 4. Short operators: launch less. On the slope: fewer bytes. On the flat: less arithmetic.
 
 # %% [markdown] slide="notes"
 # And your network? Time a step, then the same layers as small as they go, and time it again: 2 units or channels each, 2
