@@ -305,7 +305,9 @@ HTML(
     f"Head start: {format_seconds(there)} less {format_seconds(idle)}, {1e6 * head:.0f} µs. "
     f"Fixed work: {format_seconds(at_one)} less the same, {1e6 * fixed:.0f} µs. "
     f"Gain: {format_seconds(whole)} less {format_seconds(at_one)}, over 31 samples, "
-    f"{1e6 * gain:.2f} µs each. The crossover, in samples: {rough(by_bars)}.</details>"
+    f"{1e6 * gain:.2f} µs each. "
+    + (f"The crossover: {rough(by_bars)}." if gain > 0 else "That is noise: run it again.")
+    + "</details>"
 )
 
 # %% tags=["nbval-ignore-output"] folded=true
