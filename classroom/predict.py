@@ -153,6 +153,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         guess: what `predict` returned.
         rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
         against: the row the guess is compared with; the first one if not given.
+        within: the ends of what cannot be told apart; a guess between them is accepted.
         thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
             who guessed near such a number, and not near the answer, reads the sentence.
 
@@ -166,6 +167,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         rows: Mapping[str, float],
         against: str | None = None,
         thoughts: Sequence[tuple[float, str]] = (),
+        within: tuple[float, float] | None = None,
     ) -> None:
         if not isinstance(guess, Prediction):
             raise CourseError(
@@ -175,7 +177,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
             raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
         if against is not None and against not in rows:
             raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
-        self.guess, self.rows, self.thoughts = guess, dict(rows), tuple(thoughts)
+        self.guess, self.rows, self.thoughts, self.within = guess, dict(rows), tuple(thoughts), within
         self.against = against or next(iter(rows))
         self.content = widgets.HTML()
         super().__init__([widgets.HTML(WIDGET_HEAD), self.content])
@@ -195,12 +197,15 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         number, answer = self.guess.number, self.rows[self.against]
         if number is None:
             return f"Enter your guess above first; then this shows: {', '.join(self.rows)}."
+        if self.within and self.within[0] <= number <= self.within[1]:
+            return f"Your guess, {number:,.6g} {self.guess.unit}, lies within what can be told here."
         return f"{how_far(number, answer, self.guess.unit)} {thought_behind(number, answer, self.thoughts)}".rstrip()
 
     def _kept(self) -> str:
         """All that a page without a kernel needs to answer as this does, as JSON; numbers to nine digits."""
         told = {"question": self.guess.question, "unit": self.guess.unit, "rows": self.rows, "against": self.against}
-        text = json.dumps({**told, "thoughts": self.thoughts}, default=float)
+        bounds = {"within": self.within} if self.within else {}
+        text = json.dumps({**told, "thoughts": self.thoughts, **bounds}, default=float)
         nine = json.loads(text, parse_float=lambda number: float(f"{float(number):.9g}"))
         return json.dumps(nine, ensure_ascii=False)
 

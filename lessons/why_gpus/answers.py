@@ -170,6 +170,7 @@ TERMS = {
     "crossover_batch": {
         "head_start": "the difference of the fixed times",
         "gain": "what a sample gains",
+        "head_start // gain": "the quotient",
         "gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample": "who wins with one sample",
     },
     "speed_up": {

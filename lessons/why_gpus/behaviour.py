@@ -85,7 +85,7 @@ class FewerLaunches(NetworkCheck[LaunchComparison]):
     """The check of question 5: a class whose forward is rewritten, judged by what the network it makes does."""
 
     question, name, blank = "fewer_launches", "AllAtOnce", "AllAtOnce.forward"
-    takeaway = "One product for the whole batch: the launches no longer grow with it, only the work does."
+    takeaway = "The whole batch at once: the launches no longer grow with it, only the work does."
     slips: Sequence[Slip] = (
         Slip(
             "still a loop",

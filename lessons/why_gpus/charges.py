@@ -30,7 +30,7 @@ def charges(rows: Mapping[str, Mapping[str, float]], title: str) -> Picture:
         raise CourseError(f"charges has {len(COLOURS)} colours, got {len(parts)} parts")
     colours = dict(zip(parts, COLOURS, strict=False))
     said = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in row.items())
+        f"{name}: " + ", ".join(f"{part} {format_seconds(seconds, 2)}" for part, seconds in row.items())
         for name, row in rows.items()
     )
     scene = Scene(WIDTH, 0, f"{title}. {said}.")
@@ -60,5 +60,5 @@ def charges(rows: Mapping[str, Mapping[str, float]], title: str) -> Picture:
 
 def _sum(row: Mapping[str, float], narrow: float) -> str:
     """What a bar takes in all, and which of its parts are too narrow to have their seconds on them."""
-    parts = [f"{part} {format_seconds(seconds)}" for part, seconds in row.items() if 0 < seconds < narrow]
+    parts = [f"{part} {format_seconds(seconds, 2)}" for part, seconds in row.items() if 0 < seconds < narrow]
     return ", ".join([format_seconds(sum(row.values())), *parts])

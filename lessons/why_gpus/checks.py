@@ -109,6 +109,11 @@ crossover_batch = Check(
         Slip("rounded down", lambda cf, cs, gf, gs: _crossing(cf, cs, gf, gs, math.floor),
              "You rounded down: at that batch the CPU is still at least as fast. The GPU wins at the next whole "
              "batch."),
+        Slip("rounded to the nearest", lambda cf, cs, gf, gs: _crossing(cf, cs, gf, gs, round),
+             "You rounded to the nearest: where that is down, or a tie, the GPU does not win yet. It wins at the next "
+             "whole batch."),
+        Slip("no gain, so never", lambda cf, cs, gf, gs: 0 if cs <= gs else _crossover_batch(cf, cs, gf, gs),
+             "With no gain a sample the GPU gets no further ahead, but it may be ahead at batch 1: compare there."),
         Slip("not rounded", lambda cf, cs, gf, gs: _crossing(cf, cs, gf, gs, lambda n: n),
              "A batch is a whole number. Return the first one at which the GPU takes less time."),
         Slip("never is overlooked",
@@ -123,7 +128,7 @@ crossover_batch = Check(
              "difference."),
         Slip("head start forgotten",
              lambda cf, cs, gf, gs: 1 if gf + gs < cf + cs else 0 if gs >= cs else gf // (cs - gs) + 1,
-             "You made up for the GPU's whole fixed part. The CPU has one too: the head start is the difference."),
+             "You made up for the GPU's whole fixed part. The CPU has one too: what counts is the difference."),
         Slip("devices exchanged", lambda cf, cs, gf, gs: _crossover_batch(gf, gs, cf, cs),
              "This is the batch from which the CPU wins. Check which device each argument belongs to."),
         Slip("smaller fixed part", lambda cf, cs, gf, gs: 1 if gf < cf else _crossover_batch(cf, cs, gf, gs),
@@ -131,10 +136,11 @@ crossover_batch = Check(
              "both devices at batch 1."),
         Slip("search ends at 10,000",
              lambda cf, cs, gf, gs: n if (n := _crossover_batch(cf, cs, gf, gs)) <= 10_000 else 0,
-             "Your search ends too early: the GPU may win later. Divide the head start by the gain a sample: no "
-             "search is needed."),
+             "Your search ends too early: the GPU may win later. Divide the difference of the fixed parts by the "
+             "gain a sample: no search is needed."),
     ],
-    takeaway="The crossover is the head start divided by the gain a sample: with a launch less it comes sooner.",
+    takeaway="The crossover is the difference of the fixed times, over the gain a sample. Each launch that the GPU is "
+    "spared brings it to a smaller batch.",
 )  # fmt: skip
 
 # -- 3. the speed-up, by the clock and with transfers ----------------------------------------------------------------

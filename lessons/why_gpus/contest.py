@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,6 @@ class Contest:
         card: the GPU.
         on_cpu: the step as the CPU runs it.
         on_card: the step as the GPU does.
-        slowest: as `measured`, of the slowest of several rounds.
-        slowest_idle_seconds: as `idle_seconds`, of the slowest.
 
     Raises:
         CourseError: fewer than two batches.
@@ -52,8 +50,6 @@ class Contest:
     card: Device
     on_cpu: StepTrace
     on_card: StepTrace
-    slowest: Mapping[int, float] = field(default_factory=dict)
-    slowest_idle_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.measured) < 2:
@@ -136,8 +132,7 @@ def contest(inputs: int, units: int, cpu: Device, card: Device, seconds: float =
         rounds.append(measure_steps(inputs, units, list(BATCHES), seconds / ROUNDS))
         (smallest,) = measure_steps(*SMALLEST, [2], seconds / ROUNDS).values()
         idles.append(min(best.seconds for best in (smallest, *rounds[-1].values())))
-    measured, slowest = ({n: end(each[n].seconds for each in rounds) for n in BATCHES} for end in (min, max))
+    measured = {n: min(each[n].seconds for each in rounds) for n in BATCHES}
     return Contest(
         measured, min(idles), cpu, card, hidden_layer_step(inputs, units, "cpu"), hidden_layer_step(inputs, units),
-        slowest, max(idles),
     )  # fmt: skip

@@ -64,8 +64,8 @@ graded.operator_seconds(operator_seconds)
 # %% [markdown] question="crossover_batch" points=4 difficulty=2 minutes=12
 # ## 2. From which batch on does the GPU win?
 #
-# A step takes a fixed time and a time for each sample: `fixed + per_sample * batch`, in whole nanoseconds, on the CPU
-# and on the GPU.
+# A step takes a fixed time (overhead, and work that does not grow with the batch) and a time for each sample: `fixed +
+# per_sample * batch`, in whole nanoseconds, on the CPU and on the GPU.
 #
 # Return the smallest batch, 1 or more, at which the GPU takes **less** time than the CPU; 0 if there is none.
 #
@@ -114,7 +114,7 @@ graded.crossover_batch(crossover_batch)
 # `synchronized` after a `torch.cuda.synchronize()` that followed.
 #
 # From now on each step first brings its batch of `batch` samples, each of `sample_bytes` bytes, over a link of
-# `link_gb_s` GB/s; the GPU waits for it. How many times as fast as the CPU is the GPU then? (Below 1 it is slower.)
+# `link_gb_s` GB/s, in plain copies: host and GPU wait until it is there, so nothing overlaps. How many times as fast as the CPU is the GPU then? (Below 1 it is slower.)
 
 
 # %% answer="speed_up"

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from threadpoolctl import threadpool_limits  # comes with scikit-learn
 from torch.utils.benchmark import timer
 
 from course_utils.machine.hardware import THIS_MACHINE, Device
@@ -72,47 +71,6 @@ def best_on_threads(run: Callable[[], object], seconds: float = 0.1) -> tuple[Be
     finally:
         torch.set_num_threads(most)
     return min(found, key=lambda one: one[0].seconds)
-
-
-def measure_products(side: int, seconds: float = 0.1, python: bool = True) -> pd.DataFrame:
-    """One product of two square matrices: Python's own loops, NumPy and torch on one thread, torch on all of its own.
-
-    Args:
-        side: rows and columns, float32.
-        seconds: how long each way is measured at least; Python's loops run once.
-        python: whether to run Python's loops, which take side³ rounds.
-
-    Returns:
-        One row a way: "seconds" (the best), "spread" (of the median above it; NaN for one run), "GFLOP/s" (a
-        multiply-add counts as two), "times faster" (than the first row).
-
-    Raises:
-        CourseError: side is below 1.
-    """
-    require_whole("side", side)
-    left, right = torch.randn(side, side), torch.randn(side, side)
-    took: dict[str, tuple[float, float]] = {}
-    if python:
-        rows, columns = left.tolist(), right.T.tolist()
-        began = timer()
-        [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
-        took["Python's loops"] = timer() - began, np.nan
-    one, other = left.numpy(), right.numpy()
-    with threadpool_limits(1):  # NumPy's library starts threads of its own, which get in each other's way
-        numpy = best_of(lambda: one @ other, seconds)
-    took["NumPy, one thread"] = numpy.seconds, numpy.spread
-    most = torch.get_num_threads()
-    try:
-        for threads, name in ((1, "torch, one thread"), (most, f"torch, all threads ({most})")):
-            torch.set_num_threads(threads)
-            found = best_of(lambda: torch.mm(left, right), seconds)
-            took[name] = found.seconds, found.spread
-    finally:
-        torch.set_num_threads(most)
-    table = pd.DataFrame(took, index=["seconds", "spread"]).T
-    table["GFLOP/s"] = 2 * side**3 / table["seconds"] / 1e9
-    table["times faster"] = table["seconds"].iloc[0] / table["seconds"]
-    return table
 
 
 @dataclass(frozen=True)

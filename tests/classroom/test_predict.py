@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 from drawn import assert_well_laid, words_of
 from hypothesis import given
@@ -112,6 +114,14 @@ def test_who_is_right_hears_of_no_wrong_thought(question):
 def test_a_guess_out_of_this_world_is_drawn_too(question):
     question.field.value = "1e99"
     assert_well_laid(reveal(question, {"trace": 1568.0}).picture())
+
+
+def test_a_guess_within_what_can_be_told_is_accepted(question):
+    question.field.value = "64"
+    shown = reveal(question, {"low": 2.0, "high": 170.0}, thoughts=[(64, "No.")], within=(2, 170))
+    assert shown.words() == f"Your guess, 64 {question.unit}, lies within what can be told here."
+    assert '"within": [2, 170]' in unescape(shown._repr_mimebundle_()["text/html"])
+    assert "too" in reveal(question, {"low": 2.0, "high": 50.0}, within=(2, 50)).words()
 
 
 def test_the_guess_is_compared_with_the_row_named(question):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -31,21 +30,6 @@ def test_the_better_of_one_thread_and_all_is_taken_and_torchs_number_put_back(mo
     best, threads = timed.best_on_threads(list)
     assert (best.seconds, threads) == (2.0, 4)
     assert set_to == [1, 4, 4]
-
-
-def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
-    threads = torch.get_num_threads()
-    table = timed.measure_products(16, seconds=0.01)
-    assert len(table) == 4
-    assert table.index[0] == "Python's loops"
-    assert (table["seconds"] > 0).all()
-    assert (table["spread"].iloc[1:] >= 0).all()
-    assert table["times faster"].iloc[0] == 1
-    np.testing.assert_allclose(table["GFLOP/s"] * table["seconds"], 2 * 16**3 / 1e9)
-    assert timed.measure_products(16, seconds=0.01, python=False).index[0] == "NumPy, one thread"
-    assert torch.get_num_threads() == threads
-    with pytest.raises(CourseError, match="side must be a whole number of 1 or more, got 0"):
-        timed.measure_products(0)
 
 
 def test_this_machine_becomes_a_device_of_its_three_numbers() -> None:

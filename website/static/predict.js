@@ -49,8 +49,9 @@
     return near.length ? near[0][1] : '';
   };
 
-  const answerTo = (guess, {unit, rows, against, thoughts}) =>
-    `${howFar(guess, rows[against], unit)} ${thoughtBehind(guess, rows[against], thoughts)}`.trimEnd();
+  const answerTo = (guess, {unit, rows, against, thoughts, within}) => within && within[0] <= guess && guess <= within[1]
+    ? `Your guess, ${general(guess, 6, true)} ${unit}, lies within what can be told here.`
+    : `${howFar(guess, rows[against], unit)} ${thoughtBehind(guess, rows[against], thoughts)}`.trimEnd();
   window.coursePredict = {readNumber, howFar, thoughtBehind, answerTo};  // for tests
 
   const store = {  // a page opened from a disk, or in a private window, may have none
