@@ -614,7 +614,7 @@ def head_alone(body):
 
 @torch.no_grad()
 def as_large(body):
-    """With outputs as large as the pretrained one's: what follows the last convolution keeps factors above zero."""
+    # outputs as large as the pretrained one's: a ReLU and a pool keep factors above zero
     factor = pretrained[0](x).std() / body(x).std()
     for parameter in body[5].parameters():
         parameter *= factor
@@ -639,7 +639,9 @@ trained_on_digits = compare(
         "everything, from scratch": Variant(lambda: with_head(backbone()), batch=32),
         "head alone, frozen backbone": Variant(lambda: head_alone(pretrained[0]), batch=32),
         "head alone, random backbone": Variant(lambda: head_alone(backbone()), batch=32),
-        "the same, outputs as large": Variant(lambda: head_alone(as_large(backbone())), batch=32),
+        "the same, outputs as large": Variant(
+            lambda: head_alone(as_large(backbone())), batch=32
+        ),
     },
     epochs=5,
     seeds=(0, 1),
