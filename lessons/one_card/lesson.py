@@ -328,17 +328,17 @@ print(", ".join(f"{what} {seconds:.3f} s" for what, seconds in spent.items()))
 
 # %% [markdown] slide="notes"
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08, eccc788, 18e07f1, e253b59 and 1948110: one
-# seed each, tokens/s of the last 250 steps without evaluation.) Two are below and two above: these runs show no price of LoRA as
-# such. (All answer the same problems, so by chance two should differ by less than that error; but another seed trains
-# another model.) Nor do they show that there is none, as the baseline is weak: weights and moments in bfloat16, with a learning
-# rate of 1e-5. The next section shows what that loses. The adapters were in float32.
+# seed each, tokens/s of the last 250 steps without evaluation.) Two are below and two above: these runs show no price of LoRA
+# as such. (On the same problems answers agree more often than by chance, so that the error should be smaller; but another
+# seed gives another model.) Nor do they show that there is none, as the baseline is weak: weights and moments in bfloat16,
+# with a learning rate of 1e-5. The next section shows what that loses. The adapters were in float32.
 #
-# LoRA is 2.9 times as fast here, mostly because little is updated. A frozen weight needs no gradient of its own, 2 operations
-# of 6 for each token (nothing was recomputed): a quarter of the time saved. Clipping and AdamW move 46 bytes a weight,
-# however few the tokens. (The first is taken at LoRA's pace, launches included, so rather long; the others at all of the
-# bandwidth, so too short.) In steps of 4,096 tokens torchtune has 1.9: on an RTX 4090 3,083 tokens/s for LoRA, 1,650 for
-# all weights of Llama-3.1-8B; with a base in 4 bits, dequantised for every product, 2,413. (Memory reserved on the
-# L40S, evaluation included: at most 37.2 GB, and 22.3 for LoRA.)
+# LoRA is 2.9 times as fast here, mostly as little is updated: clipping and AdamW move 46 bytes a weight that is trained,
+# however few the tokens. And a frozen weight needs no gradient of its own, 2 operations of 6 for each token (nothing was
+# recomputed), a quarter of the time saved. (This is counted at LoRA's pace, launches included, so rather long; the update
+# at the full bandwidth, so too short.) In steps of 4,096 tokens torchtune has 1.9 times: on an RTX 4090, 3,083 tokens/s
+# for LoRA, 1,650 for all weights of Llama-3.1-8B; with a base in 4 bits, dequantised for every product, 2,413. (Memory
+# reserved on the L40S, evaluation included: at most 37.2 GB, and 22.3 for LoRA.)
 #
 # In memory we trace 20 runs on a T4, 0.0 to 2.1 % below what was measured. But those runs also showed us what to trace;
 # of two others, on an RTX 4090, the trace is 6 % above (*Further*).
@@ -496,7 +496,7 @@ pd.DataFrame(
     {
         "of 8,192 tokens, reserved": [fits(8192)],
         "the same, no shared heads": [fits(8192, 2 * n + more_weights, kv_heads=32)],
-        "the same, the first 2,048 alike": [fits(8192 - 2048, 2 * n + prefix)],
+        "of 8,192, their first 2,048 alike": [fits(8192 - 2048, 2 * n + prefix)],
         "of 500 tokens so far, in pages of 16": [fits(pages)],
     },
     index=["fit"],
@@ -506,7 +506,8 @@ pd.DataFrame(
 # Weights and caches alone are counted. Reserve room for 8,192 tokens, as long a text as the model was trained on, and at most
 # 8 users fit; without shared heads, one. What 8 leave is hardly enough for the maps of a prompt, so a real server takes fewer
 # (*Further*). vLLM hands out the cache in *pages* of 16 tokens, so that a sequence takes room for what it has
-# written, not for what it might write, and sequences that begin alike share pages (Kwon and others, 2023). But sequences grow. When no page is left, a sequence is
+# written, not for what it might write, and sequences that begin alike share pages (Kwon and others, 2023). But sequences
+# grow. When no page is left, a sequence is
 # *preempted*: its pages are freed, and its cache is computed again later.
 
 # %% [markdown] slide="slide"
@@ -604,14 +605,15 @@ print(f"and {1e3 * besides:.1f} ms besides")
 # The last lines fit the rates published for 512 to 8,192 tokens, in 16 bits and in 4 to 6 (Q4_K_M). A token's time is a
 # sum: a part that depends on the format of the weights, and a part that grows with the cache, alike for either format. Two
 # formats cannot tell how much of the first part is reading: a bandwidth for each format fits, and so does one bandwidth for
-# both, with a fixed time on top. The second is twice what our 75 % gives for the cache. (The published command does not ask for fused attention.) From here
+# both, with a fixed time on top. The second is twice what our 75 % gives for the cache. (The
+# published command does not ask for fused attention.) From here
 # on nothing is measured.
 
 # %% [markdown] slide="slide"
 # ## A full card
 #
-# Sequences served at once share the reading of the weights; each reads its own cache. Eight users with 8,192 tokens each
-# fill the card.
+# Sequences served at once share the reading of the weights; each reads its own cache, where texts differ. Eight users with
+# 8,192 tokens each fill the card.
 
 # %% folded=true
 def each(context, sequences, bits=16.0, value_bytes=2.0, on=card):
@@ -713,8 +715,9 @@ print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few
 
 # %% [markdown] slide="notes"
 # Eight users of 8,192 tokens and 32 of 2,048 both get 32 tokens a second: either way a step reads the weights and 8 GiB of
-# caches. So on a full card smaller weights or caches bring users, and no speed, if caches are read as fast as weights. On a card
-# that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone 144 in place of 49.
+# caches. So on a full card smaller weights or caches bring users, and no speed, if caches are read as fast as weights. On
+# a card that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone 144
+# in place of 49.
 #
 # (Each key is read for its own sequence alone, and serves the four query heads that share it.) Eight users wait for reading
 # and nothing else. With 4-bit weights products compute from 49 users on. That is a bend, not a corner at which arithmetic
@@ -724,7 +727,7 @@ print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few
 # What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth stands for all of that, and may
 # err: llama.cpp took less for the weights in 16 bits, 18.2 ms in place of 19.9, and twice as long for a cache. If eight
 # caches take eight times as long as one did there, each of the eight gets 24 tokens a second in place of 32, and each of
-# the 70 with 4-bit weights 16 in place of 29.
+# the 70 with 4-bit weights 17 in place of 29.
 
 # %% [markdown] slide="slide"
 # **What would you shrink?** Say that users have 2,048 tokens each. Do you put the weights in 4 bits, or the caches in 8?
@@ -769,7 +772,7 @@ for what, weights, bits, value_bytes in (
 # |---|---|---|
 # | LoRA | gradients, moments, time | learns only changes of low rank |
 # | 4-bit weights, 8-bit caches | weights, caches | rounded |
-# | both at once | gradients, moments | 0–4 s an update, 45–60 GiB of the host |
+# | both at once | gradients, moments | 0 (hidden) to 4 s an update, 45–60 GiB of the host |
 # | 16-bit weights | half of float32 | small updates lost |
 # | recomputing | maps | a forward pass |
 # | shared heads | caches | trained for it |
@@ -779,7 +782,8 @@ for what, weights, bits, value_bytes in (
 # %% [markdown] slide="notes"
 # All 8 billion weights train on 24 GiB, with up to 4,779 tokens. At most eight users fit, with 8,192 tokens each, in 16 bits.
 # Decode mostly reads, and a full card is read once a step: what is shrunk makes room for more users, each as fast as before,
-# as long as products compute for no longer than they read, and caches are read as fast as weights. A card that is not full writes faster.
+# as long as products compute for no longer than they read, and caches are read as fast as weights. A card that is
+# not full writes faster.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -1045,8 +1049,8 @@ print(f"as in LoRA, {4096 * a_token:.1f} s at 67 %; published {4096 / 1650:.1f} 
 
 # %% [markdown] slide="skip"
 # Both traces are 6 % above. (Those runs compile their layers, and may adapt fewer products.) If all weights compute at the
-# rate of LoRA, 0.7 s of the 2.5 are left for pages and update, half of what all pages take one way after the other: either
-# both ways run at once, or pages stay on the card. Which, the README does not say.
+# rate of LoRA, 0.7 s of the 2.5 are left for pages and update, half of the 1.4 s. Both ways at once, pages that stay on the
+# card, or copies beside the computing would explain it; which of them, the README does not say.
 
 # %% [markdown] slide="skip"
 # **How many tokens until the card waits no more?** All weights are trained, in one pass of so many tokens an update.
@@ -1071,18 +1075,15 @@ pd.DataFrame(
 
 # %% [markdown] slide="skip"
 # (At 67 % of the arithmetic; at 82 %, as LoRA, 1.23 times as many.) If copies and update take turns, the card needs more tokens
-# than it has room for. If they overlap, the faster memory needs hardly fewer than fit at 67 %, and hardly more at 82 %; the
-# slower one needs more at either. Several passes can add up their gradients on the host, which then updates
-# once.
-#
-# On the card itself, accumulation undoes what the step in the backward pass saves: the sum of all gradients would have to
-# stay from pass to pass. torchtune's recipe refuses the two together.
+# than it has room for. If they overlap, the 4,779 that fit are enough with the faster memory at 67 %, and 4 % too few
+# at 82 %; with the slower one they are not enough at either. Several passes can add up their gradients on the host, which
+# then updates once.
 
 # %% [markdown] slide="skip"
 # **A server keeps the card full**: a new sequence enters as soon as one has ended (*continuous batching*). Its prompt,
 # computed in one go, would hold up the others for nine of their tokens, so a server takes it in pieces, each in the same
-# step as their tokens, which leave arithmetic idle (*chunked prefill*). And vLLM by default keeps to 92 % of the card, maps included (`gpu_memory_utilization` in its
-# `config/cache.py`, commit 002f10e).
+# step as their tokens, which leave arithmetic idle (*chunked prefill*). And vLLM by default keeps to 92 % of the card,
+# maps included (`gpu_memory_utilization` in its `config/cache.py`, commit 002f10e).
 
 # %% slide="skip" folded=true
 prompt = serving.prefill(shape, 2048).seconds(card)
@@ -1094,9 +1095,6 @@ print(f"of 8,192 tokens in 92 % of the card: {fewer} users at most")
 # **Speculative decoding** (Leviathan and others, 2023). One user, too, can have several tokens a reading: a small model
 # proposes a few, and the large one checks them all in one pass, as if they were a prompt: arithmetic that one user leaves
 # unused.
-#
-# **Mixture of experts.** Each token goes through a few of many feed-forward blocks: all weights have to be there, and
-# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.
