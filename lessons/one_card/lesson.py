@@ -412,7 +412,7 @@ print(f"asked for: {300 * 2e-5:.1e}")
 # In bfloat16 70 % of these weights never moved. Their rounding is why: in float32 all of them move, and in 300 steps
 # moments in bfloat16 hardly matter (in thousands they can: *Further*). So it is a price of 16-bit weights, not of *both at
 # once*: AdamW alone pays it here. One remedy costs the card no memory: the host keeps weights and moments in float32
-# (ZeRO-Offload: Ren and others, 2021), 90 GiB in place of 45.
+# (ZeRO-Offload: Ren and others, 2021), 90 GiB in place of 45, and moves twice the bytes to update.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -706,7 +706,6 @@ print(f"products compute from {late} users on, with 4-bit weights {early}:")
 print(f"    a user more adds {1e3 * own:.2f} ms before,", end=" ")
 print(f"{1e3 * (own + computing / full.tokens):.2f} after; in all", end=" ")
 print(", ".join(f"{u * each(2048, u, four):,.0f} tokens/s for {u}" for u in (25, 50, 70)))
-print(f"attention: {full.attention.intensity:.0f} operations a byte, whatever the users")
 slope, alone = paces["16 bits"]
 slow = 1 / (alone + 8 * 8192 * slope)  # 65,536 tokens in the caches, as of 32 users of 2,048
 slope, alone = paces["Q4_K_M"]
@@ -719,10 +718,9 @@ print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few
 # a card that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone 144
 # in place of 49.
 #
-# (Each key is read for its own sequence alone, and serves the four query heads that share it.) Eight users wait for reading
-# and nothing else. With 4-bit weights products compute from 49 users on. That is a bend, not a corner at which arithmetic
-# takes over: attention reads on, so at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the
-# whole time is proportional to the users, and the total grows no more.
+# Eight users wait for reading and nothing else. With 4-bit weights products compute from 49 users on. Attention reads on, so
+# at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the whole time is proportional to the
+# users, and the total grows no more.
 #
 # What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth stands for all of that, and may
 # err: llama.cpp took less for the weights in 16 bits, 18.2 ms in place of 19.9, and twice as long for a cache. If eight
@@ -772,7 +770,7 @@ for what, weights, bits, value_bytes in (
 # |---|---|---|
 # | LoRA | gradients, moments, time | learns only changes of low rank |
 # | 4-bit weights, 8-bit caches | weights, caches | rounded |
-# | both at once | gradients, moments | 0 (hidden) to 4 s an update, 45–60 GiB of the host |
+# | both at once | gradients, moments | 0–4 s an update, 45–60 GiB of the host |
 # | 16-bit weights | half of float32 | small updates lost |
 # | recomputing | maps | a forward pass |
 # | shared heads | caches | trained for it |
@@ -780,7 +778,7 @@ for what, weights, bits, value_bytes in (
 # | full card | reading weights for each user | each waits longer |
 
 # %% [markdown] slide="notes"
-# All 8 billion weights train on 24 GiB, with up to 4,779 tokens. At most eight users fit, with 8,192 tokens each, in 16 bits.
+# All 8 billion weights train on 24 GiB, with up to 4,779 tokens (0 s: all hidden; 4 s: in turn). At most eight users fit, with 8,192 tokens each, in 16 bits.
 # Decode mostly reads, and a full card is read once a step: what is shrunk makes room for more users, each as fast as before,
 # as long as products compute for no longer than they read, and caches are read as fast as weights. A card that is
 # not full writes faster.
@@ -912,15 +910,7 @@ print(f"0.999 · v rounds back to v for {same:,} of {len(every):,} values of bfl
 # The first moment hardly matters. The second, v, is multiplied by 0.999 in each step. That takes away 0.1 %, less than
 # half the distance between two bfloat16 values, so 0.999 · v rounds back to v. Once the
 # gradients have shrunk, v is still large, and the steps are a third as long as they should be. (Real gradients change
-# sign, so the figures differ.)
-#
-# **All in float32 on the host.** It moves 28 bytes a weight in place of 14. (Another remedy is stochastic rounding.)
-
-# %% slide="skip" folded=true
-print(f"weights and moments in float32: {format_bytes(12 * n)}")
-for name, rate in hosts.items():
-    print(f"{name} updates for {28 * n / rate:.1f} s,", end=" ")
-    print(f"the card waits for {2 * copy + 28 * n / rate:.1f} s")
+# sign, so the figures differ. Stochastic rounding is another remedy.)
 
 # %% [markdown] slide="skip"
 # **LoRA on a T4** (fitcheck-llm 0.3.1). In MiB, the longest texts of each of the five models. Left out are the runs with
