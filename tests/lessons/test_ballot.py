@@ -2,7 +2,7 @@
 
 import pytest
 
-from classroom.claims import CHANCE, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
+from classroom.claims import MISLEADING, NEAR, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
 from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
@@ -91,14 +91,14 @@ def test_a_sentence_is_told_with_what_the_voter_would_count_what_was_counted_and
     page = told(90, judge([90]), votes)._repr_html_().partition("<details>")[0]
     assert "You would count: bytes &lt;cached&gt;. We counted: bytes of a cache" in page
     assert "Said of: writing text" in page
-    assert "Verdict: <b>partly right: by chance</b>" in page  # no key for every head, one for key and value: 2 / 2
+    assert "Verdict: <b>wrong</b>" in page
     assert "You would count" not in told(90, judge([90]), ballot([90]))._repr_html_()
     assert set(SAID_OF) < set(COUNTED) < set(CLAIMS)
 
 
 def test_only_what_is_partly_right_says_what_is():
-    assert Finding(PARTLY, "1", "why", kind=CHANCE).in_full == "partly right: by chance"
-    assert Finding(RIGHT, "1", "why", kind=CHANCE).in_full == RIGHT
+    assert Finding(PARTLY, "1", "why", kind=NEAR).in_full == "partly right: nearly"
+    assert Finding(RIGHT, "1", "why", kind=NEAR).in_full == RIGHT
     assert Finding(PARTLY, "1", "why", cited=True).in_full == "partly right (cited)"
 
 
