@@ -328,8 +328,8 @@ def _data_set_size() -> Finding:
         f"an epoch on digits in batches of 64, measured: with 128 images {100 * tenth / whole:.0f} % of the "
         f"peak with 1,280; with 16, which are less than a batch, {100 * few / whole:.0f} %",
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
-        rule="right if 128 images lower the peak by more than 1%; misleading if 16 alone do, since these are the batch too; "
-        "else wrong",
+        rule="right if 128 images lower the peak by more than 1%; misleading if only 16 do, which are the batch "
+        "too; else wrong",
     )
 
 

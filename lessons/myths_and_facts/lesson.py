@@ -144,8 +144,8 @@ role_bars(bars, f"Under float16 autocast: {', '.join(title)}")
 
 # %%
 guess_adam = predict(
-    "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with PyTorch's default "
-    "Adam, dropout and fused attention, one text of 1,024: how many times the weights is the peak?",
+    "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with PyTorch's "
+    "default Adam, dropout and fused attention, one text of 1,024: how many times the weights is the peak?",
     unit="times",
 )
 guess_adam

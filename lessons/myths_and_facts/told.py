@@ -61,13 +61,13 @@ class Told:
             count += f"{words}: {escape(of[self.claim.number])}. " if self.claim.number in of else ""
         count = f"<p>{count.strip()}</p>" if count else ""
         better = f"<p>It should have said: <b>{escape(self.better)}</b></p>" if self.better else ""
-        rule = f" The rule: {escape(as_written(self.finding.rule))}." if self.finding.rule else ""
+        rule = f"Rule: {escape(as_written(self.finding.rule))}. " if self.finding.rule else ""
         return (
             f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
             f"<small>{escape(self.claim.source)}</small></p>"
             f"<p>{vote}Verdict: <b>{self.finding.in_full}</b>.</p>{count}{better}"
             "<details><summary>How it was judged</summary>"
-            f"<p><small>{escape(as_written(self.finding.evidence))}.{rule}{where}</small></p></details></blockquote>"
+            f"<p><small>{rule}Found: {escape(as_written(self.finding.evidence))}.{where}</small></p></details></blockquote>"
         )
 
 

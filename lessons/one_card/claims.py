@@ -60,8 +60,8 @@ def _cache_formula() -> Finding:
         "the real cache, traced on shapes, is so many times that: "
         + ", ".join(f"{name} {times:g}" for name, times in found.items()),
         "Keys and values are two. Where several heads share one of each, it is divided by as many, by two in Qwen3.",
-        rule="right if it is 1 for each, partly right if for one, else wrong; where heads share, two errors cancel, and it "
-        "does not count",
+        rule="right if it is 1 for each, partly right if for one, else wrong; where heads share, two errors cancel: "
+        "no case that counts",
     )
 
 

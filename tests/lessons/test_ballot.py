@@ -74,7 +74,7 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert "sentence &lt;901&gt;" in page
     assert f"You voted: <b>{HOLDS}</b>. Verdict: <b>wrong</b>.</p><p>It should have said: <b>less &lt; more</b>" in page
     folded = page.partition("<details>")[2].partition("</details>")[0]
-    assert "evidence &lt;5. The rule: right if &gt; 5." in folded
+    assert "Rule: right if &gt; 5. Found: evidence &lt;5." in folded
     one = Told(claim, finding, HOLDS)
     assert "should have said" not in one._repr_html_()
     assert repr(one) == "“sentence <901>” (somebody): wrong"
