@@ -145,7 +145,8 @@ role_bars(bars, f"Under float16 autocast: {', '.join(title)}")
 # %%
 guess_adam = predict(
     "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with PyTorch's "
-    "default Adam, dropout and fused attention, one text of 1,024: how many times the weights is the peak?",
+    "default Adam, dropout and fused attention, one text of 1,024: "
+    "how many times the weights is the peak?",
     unit="times",
 )
 guess_adam
@@ -170,7 +171,7 @@ reveal(
             "That is weights, gradients and two moments. PyTorch's default update adds "
             "temporaries as large as the weights.",
         ),
-        (peaks["GPT-2 XL, fused update", 1], "That is with a fused update, not the default one."),
+        (peaks["GPT-2 XL, fused update", 1], "That is with a fused update."),
         (16.0, "That is bytes for each weight: divide by the four of a float32 weight."),
         (peaks["GPT-2 XL", 8], "That is the peak with 8 texts. Maps grow with the batch."),
         (
@@ -413,13 +414,14 @@ measured = sorted(
 equal = {f"{card}, equal shares": rated(card) for _, _, card, _ in measured}
 better = (
     "On large convolutional networks two 8-core Xeons in Torch took 9 to 15 times as long as "
-    "a card of 2013, 25 to 72 times as long as cards of 2015 and 2016. At equal shares of their "
-    f"peaks it would be {min(equal.values()):.0f} to {max(equal.values()):.0f} times."
+    "a card of 2013, 25 to 72 times as long as cards of 2015 and 2016. At equal shares "
+    f"of their peaks it would be {min(equal.values()):.0f} to {max(equal.values()):.0f} times."
 )
 told(1, found, votes, better)
 
 # %% folded=true
-bars = {f"{card}, {library} ({year})": ratio for year, ratio, card, library in measured} | equal
+bars = {f"{card}, {library} ({year})": ratio for year, ratio, card, library in measured}
+bars |= equal
 side_by_side(
     bars,
     "times",

@@ -66,8 +66,8 @@ class Told:
             f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
             f"<small>{escape(self.claim.source)}</small></p>"
             f"<p>{vote}Verdict: <b>{self.finding.in_full}</b>.</p>{count}{better}"
-            "<details><summary>How it was judged</summary>"
-            f"<p><small>{rule}Found: {escape(as_written(self.finding.evidence))}.{where}</small></p></details></blockquote>"
+            f"<details><summary>How it was judged</summary><p><small>{rule}"
+            f"Found: {escape(as_written(self.finding.evidence))}.{where}</small></p></details></blockquote>"
         )
 
 
