@@ -415,7 +415,7 @@ equal = {f"{card}, equal shares": rated(card) for _, _, card, _ in measured}
 better = (
     "On large convolutional networks two 8-core Xeons in Torch took 9 to 15 times as long as "
     "a card of 2013, 25 to 72 times as long as cards of 2015 and 2016. At equal shares "
-    f"of their peaks it would be {min(equal.values()):.0f} to {max(equal.values()):.0f} times."
+    f"of their peaks it would be {min(equal.values()):.1f} to {max(equal.values()):.1f} times."
 )
 told(1, found, votes, better)
 
