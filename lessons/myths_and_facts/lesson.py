@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # You vote on twelve sentences. Then each gets its verdict, what it should have said, and the numbers behind both. Then
 # you judge one yourself. Read it after lessons 07, 08, 11, 13
-# and 14, which judge nine of the twelve: the ballot says which lesson. You may remember some verdicts. The
+# and 14, which judge nine of the twelve: the ballot says which lesson. The
 # exercise: below each vote write which number would decide the sentence, and what it counts. Each verdict says what we
 # counted. Where the source limits its sentence to a case, the verdict names that case and begins with it.
 #
@@ -76,7 +76,7 @@ def roles(ledger: Ledger) -> dict[str, float]:
 #
 # A case is a network, a batch, a card, an option, a way to count. It does not count if two errors cancel in
 # it, or if the two quantities are one in it. *Always use the GPU for matrices* has exceptions: it
-# holds in part. *Transfers can cancel the gain* holds if one case shows it. You need not use all four votes.
+# holds in part. *Transfers can cancel the gain* holds if one case shows it.
 #
 # One sentence counts bytes by L layers, a heads, s tokens of a text, b texts and h values of a token.
 
@@ -228,8 +228,7 @@ for model in (SHAPES["GPT-2"], SHAPES["Llama-3-8B"], QWEN3):
 # %% [markdown] slide="notes"
 # The formula counts a key or a value where there are both, so its result is half of what it should be. It also gives
 # every head its own, though in Llama-3-8B four heads share them: that alone would make the result four times too large.
-# In Qwen3-1.7B two share them, and the two errors cancel: no case that counts. (In all models tried the heads' values
-# together are the hidden size.)
+# In Qwen3-1.7B two share them, and the two errors cancel: no case that counts.
 
 # %% slide="subslide" folded=true
 told(85, found, votes, "In 16 bits, written out, with dropout: L·sbh(34 + 5as/h) bytes.")
@@ -287,8 +286,7 @@ side_by_side(
 # We count what attention keeps for the backward pass, with its queries, keys, values and output; the source does not
 # say what it counts. It says that the "memory footprint is the same no matter if you use dropout or masking". Ordinary
 # attention's is not: it keeps more with dropout and with smaller heads. The blue bars,
-# without dropout, reach neither ten nor twenty; Llama-3-8B has heads of 128 and no dropout. The source also says
-# that savings are in proportion to the length. That nearly holds: twice the tokens save 1.8 to 2.0 times as much. The
+# without dropout, reach neither ten nor twenty; Llama-3-8B has heads of 128 and no dropout. The
 # rest of each layer stays, so the peak falls less.
 
 # %% [markdown] slide="slide"
@@ -403,7 +401,7 @@ role_bars(
 # %% [markdown] slide="notes"
 # It says that it can be done, so one way is enough. We traced another than the source's and do not judge its 18.9 GiB.
 # *Fits* is not *learns*: with weights in 16 bits alone, and no float32 copy, small updates are lost (in lesson 14's
-# trial 70 % of them never move). (AdamW is fused here: with PyTorch's default update *full* would take more.)
+# trial 70 % of them never move).
 
 # %% slide="subslide" folded=true
 measured = sorted(
@@ -435,7 +433,7 @@ side_by_side(
 # *Partly right* and not *outdated*: it did not hold of the one card sold by 2014 that was measured, a K40 of 2013 with
 # a library of 2016. It holds of newer cards with newer kernels (compare the same Titan X with cuDNN 4.0 and 5.1), but
 # against slow CPU code. Torch reached 14 % of the Xeons' peak, the K40 37 % of its own, the Pascal card 113 % (Winograd
-# kernels do fewer operations than we count). The blue bars are the ratios of the peaks. Against *one* Xeon the numbers could be higher, double at most.
+# kernels do fewer operations than we count). The blue bars are the ratios of the peaks.
 #
 # *Typically* was tested on large networks alone. On small ones a CPU may be ahead (lesson 01).
 
@@ -479,7 +477,7 @@ side_by_side(
 # 11), so that their gradients are not sent: the gain is back. But dense layers alone do not decide. VGG-16 has nine
 # tenths of its weights in them and loses nothing with 32 images: it computes for 7.6 times as long as it sends. With 4
 # images, and the same gradients, it computes for 1.1 times as long, and the gain falls; AlexNet with 32 is at 0.9. (In
-# the model gradients travel while the backward pass is still running. Four is all that four cards can gain.)
+# the model gradients travel while the backward pass is still running.)
 
 # %% slide="skip" folded=true
 count(votes, found)
