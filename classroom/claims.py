@@ -24,11 +24,11 @@ VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on 
 # What they say of a sentence, by cases: a network, a batch, a card, an option, a way to count. Right: it holds in every
 # case tried. Partly right: in one of them, for one of its parts, or nearly. Outdated: it held when it was written, and
 # no longer. Open: no number decides. One that holds in no case is misleading if it is true of another quantity than the
-# one that it names, and else wrong: what holds in one case is never misleading. What can or may be is right if one case
-# shows it; what is always so is partly right if there are exceptions.
+# one that it names, and else wrong. What can or may be is right if one case shows it; what is always so is partly right
+# if there are exceptions. A case does not count if two errors cancel in it, or if the two quantities are one in it.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
-# What is partly right: in some of the cases tried, one of its parts, in no case but nearly, or where two errors cancel.
-SOME, PART, NEAR, CHANCE = "some cases", "one part", "nearly", "by chance"
+# What is partly right: in some of the cases tried, one of its parts, or in no case but nearly.
+SOME, PART, NEAR = "some cases", "one part", "nearly"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Finding:
         why: what they mean.
         cited: the verdict rests on a document; no number could have made it another.
         rule: what the numbers had to be for the verdict, where a page shows it.
-        kind: if partly right, in which of the four ways, by the same numbers, where a page shows it.
+        kind: if partly right, in which of the three ways, by the same numbers, where a page shows it.
     """
 
     verdict: str

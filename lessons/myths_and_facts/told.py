@@ -32,9 +32,9 @@ SAID_OF = {
     2: "his own network and card",
     4: "his own network, on his machines with InfiniBand of 40 Gbit/s between them",
     87: "a batch of 1, says its code",
-    88: "attention with dropout and masks and without, alike",
+    88: "batch 8, 12 heads of 64, dropout or not (the README of release 0.1 has the same figures)",
     90: "writing text; the calculator has an option for shared heads, and leaves it out here",
-    92: "its own recipe, with 8-bit moments in pages",
+    92: "its own recipe, with 8-bit moments in pages, which we do not trace",
 }
 
 
@@ -61,13 +61,13 @@ class Told:
             count += f"{words}: {escape(of[self.claim.number])}. " if self.claim.number in of else ""
         count = f"<p>{count.strip()}</p>" if count else ""
         better = f"<p>It should have said: <b>{escape(self.better)}</b></p>" if self.better else ""
-        rule = f" The rule: {escape(as_written(self.finding.rule))}." if self.finding.rule else ""
+        rule = f"Rule: {escape(as_written(self.finding.rule))}. " if self.finding.rule else ""
         return (
             f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
             f"<small>{escape(self.claim.source)}</small></p>"
             f"<p>{vote}Verdict: <b>{self.finding.in_full}</b>.</p>{count}{better}"
-            "<details><summary>How it was judged</summary>"
-            f"<p><small>{escape(as_written(self.finding.evidence))}.{rule}{where}</small></p></details></blockquote>"
+            f"<details><summary>How it was judged</summary><p><small>{rule}"
+            f"Found: {escape(as_written(self.finding.evidence))}.{where}</small></p></details></blockquote>"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from classroom.claims import CHANCE, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
+from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
 from course_utils.memory import ROLES, Ledger
 from course_utils.techniques.capacity import FITS, fit
 from course_utils.techniques.fine_tuning import BLOCK_4_BIT
@@ -20,6 +20,7 @@ from lessons.shared.sources import COOKBOOK, LITGPT, TORCHTUNE
 MODEL, CARD_BYTES = "Llama-3-8B", 24 * GIB
 # Qwen/Qwen3-1.7B on the Hugging Face hub, without the norms of queries and keys, which no size depends on.
 QWEN3 = replace(SHAPES["SmolLM2-1.7B"], name="Qwen3-1.7B", layers=28, heads=16, kv_heads=8, inner=6144)
+BYTES = 2  # of a 16-bit value
 CLOSE = 0.05  # of a published figure: what is this close to it is taken for it
 
 
@@ -45,22 +46,22 @@ def _qlora_needs_more() -> Finding:
 
 @claim(90, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
 def _cache_formula() -> Finding:
-    found, alone = {}, []  # alone: what holds although no head shares a key
+    found, holds = {}, []
     for shape in (SHAPES["GPT-2"], SHAPES["SmolLM2-1.7B"], SHAPES[MODEL], QWEN3):
         with torch.device("meta"):
             cache: list[tuple[torch.Tensor, torch.Tensor]] = []
             shape.build(layers=1).to(torch.bfloat16).eval()(torch.zeros(1, 64, dtype=torch.int64), cache=cache)
         real = shape.layers * sum(part.numel() * part.element_size() for pair in cache for part in pair)
         assert real == cache_bytes(shape, 64)
-        found[shape.name] = real / (2 * shape.hidden * shape.layers * 64)
-        alone += [shape.name] if found[shape.name] == 1 and shape.kv_heads == shape.heads else []
+        found[shape.name] = real / (BYTES * shape.hidden * shape.layers * 64)
+        holds.append(found[shape.name] == 1 and shape.kv_heads == shape.heads)
     return Finding(
-        by_cases(times == 1 for times in found.values()),
+        by_cases(holds),
         "the real cache, traced on shapes, is so many times that: "
         + ", ".join(f"{name} {times:g}" for name, times in found.items()),
         "Keys and values are two. Where several heads share one of each, it is divided by as many, by two in Qwen3.",
-        rule="right if it is 1 for each, partly right if for one, wrong if for none",
-        kind=SOME if alone else CHANCE,
+        rule="right if it is 1 for each, partly right if for one, else wrong; where heads share, two errors cancel: "
+        "no case that counts",
     )
 
 

@@ -56,9 +56,9 @@ def speed_ups() -> list[tuple[PublishedTime, float]]:
     ]
 
 
-def torch_of_expected() -> float:
-    """What Torch reached of the Xeons on VGG-16, over what the course expects of them."""
-    return REFERENCE_CPU.float32_tflops / XEONS.float32_tflops
+def peaks(device: str) -> float:
+    """A card's float32 peak over the Xeons': how many times as fast it is if both reach the same share."""
+    return hardware.device(device).float32_tflops / LAYOUTS[REFERENCE_CPU.name].peak_tflops
 
 
 def inception() -> list[PublishedTime]:
@@ -70,19 +70,20 @@ def inception() -> list[PublishedTime]:
 def _twenty_to_fifty() -> Finding:
     found = sorted((ratio, row.device) for row, ratio in speed_ups())
     ratios = [ratio for ratio, _ in found]
-    vgg = [ratio for row, ratio in speed_ups() if row.network == "VGG-16"]
+    vgg = {row.device: (peaks(row.device), ratio) for row, ratio in speed_ups() if row.network == "VGG-16"}
     then = [ratio for ratio, card in found if hardware.device(card).year <= DETTMERS_YEAR]
     typical, large = np.median(then) >= 20, max(then) >= 50
     socket = [2 * ratio for ratio in then]  # had one Xeon taken twice as long
-    slow, reached = torch_of_expected(), REFERENCE_CPU.float32_tflops / LAYOUTS[REFERENCE_CPU.name].peak_tflops
+    reached = REFERENCE_CPU.float32_tflops / LAYOUTS[REFERENCE_CPU.name].peak_tflops
     first = min((hardware.device(card).year for ratio, card in found if ratio >= 50), default="no year")
     return Finding(
         RIGHT if typical and large else PARTLY if typical or large or ratios[-1] >= 50 else WRONG,
         f"large convolutional networks, against two 8-core Xeons, published: {min(then):.0f} to {max(then):.0f} times "
         f"with a card sold by {DETTMERS_YEAR}; up to {ratios[-1]:.0f} with later ones ({found[-1][1]}); the median of "
-        f"all {len(ratios)} is {np.median(ratios):.0f}. On VGG-16 Torch reached {reached:.0%} of the Xeons' peak; at "
-        f"the share that the course expects of cards its {min(vgg):.0f} to {max(vgg):.0f} times would be "
-        f"{min(vgg) * slow:.0f} to {max(vgg) * slow:.0f}. Against one Xeon, if that takes twice as long at most, "
+        f"all {len(ratios)} is {np.median(ratios):.0f}. Of its peak on VGG-16 Torch reached {reached:.0%} on the "
+        "Xeons, "
+        + ", ".join(f"the {card} {reached * ratio / peak:.0%}" for card, (peak, ratio) in vgg.items())
+        + f". Against one Xeon, if that takes twice as long at most, "
         f"the card sold by {DETTMERS_YEAR} could reach at most {min(socket):.0f} to {max(socket):.0f} times, 20 or "
         f"more on {sum(ratio >= 20 for ratio in socket)} of {len(socket)} networks",
         f"The first card of the table to reach 50 is of {first}. Against another CPU, or better code, it is another "

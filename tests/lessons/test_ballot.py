@@ -2,7 +2,7 @@
 
 import pytest
 
-from classroom.claims import CHANCE, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
+from classroom.claims import MISLEADING, NEAR, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
 from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
@@ -74,7 +74,7 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert "sentence &lt;901&gt;" in page
     assert f"You voted: <b>{HOLDS}</b>. Verdict: <b>wrong</b>.</p><p>It should have said: <b>less &lt; more</b>" in page
     folded = page.partition("<details>")[2].partition("</details>")[0]
-    assert "evidence &lt;5. The rule: right if &gt; 5." in folded
+    assert "Rule: right if &gt; 5. Found: evidence &lt;5." in folded
     one = Told(claim, finding, HOLDS)
     assert "should have said" not in one._repr_html_()
     assert repr(one) == "“sentence <901>” (somebody): wrong"
@@ -91,14 +91,14 @@ def test_a_sentence_is_told_with_what_the_voter_would_count_what_was_counted_and
     page = told(90, judge([90]), votes)._repr_html_().partition("<details>")[0]
     assert "You would count: bytes &lt;cached&gt;. We counted: bytes of a cache" in page
     assert "Said of: writing text" in page
-    assert "Verdict: <b>partly right: by chance</b>" in page  # no key for every head, one for key and value: 2 / 2
+    assert "Verdict: <b>wrong</b>" in page
     assert "You would count" not in told(90, judge([90]), ballot([90]))._repr_html_()
     assert set(SAID_OF) < set(COUNTED) < set(CLAIMS)
 
 
 def test_only_what_is_partly_right_says_what_is():
-    assert Finding(PARTLY, "1", "why", kind=CHANCE).in_full == "partly right: by chance"
-    assert Finding(RIGHT, "1", "why", kind=CHANCE).in_full == RIGHT
+    assert Finding(PARTLY, "1", "why", kind=NEAR).in_full == "partly right: nearly"
+    assert Finding(RIGHT, "1", "why", kind=NEAR).in_full == RIGHT
     assert Finding(PARTLY, "1", "why", cited=True).in_full == "partly right (cited)"
 
 

@@ -1,7 +1,5 @@
 """Claims of lesson 14: each verdict follows from its number, and another number gives another."""
 
-from dataclasses import replace
-
 import pytest
 from verdicts import assert_none_was_certain, finding
 
@@ -11,7 +9,7 @@ from lessons.one_card import claims as one_card
 
 # Published figures beside what is traced: LitGPT's 16.24 > 13.50, two for keys and values, 2 bytes of 6.74 billion
 # weights (13.48 of 13.52 GB) but 4.17 of 4.57 GB in 4 bits, and one way that needs 22.0 of 24 GiB.
-EXPECTED = {89: PARTLY, 90: PARTLY, 91: PARTLY, 92: RIGHT}
+EXPECTED = {89: PARTLY, 90: WRONG, 91: PARTLY, 92: RIGHT}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -37,17 +35,11 @@ def test_another_card_cache_or_model_another_verdict(monkeypatch):
     for four_bit, verdict in ((4.2, RIGHT), (3.37, PARTLY)):
         monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": four_bit})
         assert finding(91).verdict == verdict
-    halved = {
-        name: replace(one_card.SHAPES[name], kv_heads=one_card.SHAPES[name].heads // 2)
-        for name in ("SmolLM2-1.7B", "Llama-3-8B")
-    }
-    monkeypatch.setattr(one_card, "QWEN3", one_card.SHAPES["SmolLM2-1.7B"])
-    assert finding(90).verdict == WRONG
-    monkeypatch.setattr(one_card, "QWEN3", halved["SmolLM2-1.7B"])
-    halved["Llama-3-8B"] = replace(halved["Llama-3-8B"], kv_heads=16)
-    monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": one_card.SHAPES["GPT-2"]})
+    monkeypatch.setattr(one_card, "BYTES", 4)  # as if a key and a value were one
     assert finding(90).verdict == PARTLY
-    monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": halved["SmolLM2-1.7B"]})
+    alone = one_card.SHAPES["SmolLM2-1.7B"]
+    monkeypatch.setattr(one_card, "QWEN3", alone)
+    monkeypatch.setattr(one_card, "SHAPES", {**one_card.SHAPES, "Llama-3-8B": alone})
     assert finding(90).verdict == RIGHT
 
 
