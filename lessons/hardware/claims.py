@@ -19,7 +19,7 @@ from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import measure_step_time
 from course_utils.memory import ROLES, StepTrace
 from course_utils.techniques.capacity import NO, fit, largest_batch
-from course_utils.trace import training_step
+from course_utils.trace import MakeOptimizer, training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds, in_gb
 from lessons.shared.language_models import SHAPES
 from lessons.shared.parallel import on_cards
@@ -40,7 +40,7 @@ PATIENCE, ANSWER_TOKENS = 2.0, 100  # seconds somebody waits, and the length of 
 
 
 @lru_cache(maxsize=4)
-def dense_net(optimizer: str = "momentum") -> StepTrace:
+def dense_net(optimizer: str | MakeOptimizer = "momentum") -> StepTrace:
     """The training step of the 52-million-weight dense network of 2014."""
     with torch.device("meta"):
         module = networks.kaggle_mlp()
@@ -52,7 +52,7 @@ def weights(module: nn.Module, biases: bool = True) -> int:
     return sum(p.numel() for p in module.parameters() if biases or p.dim() > 1)
 
 
-def bytes_a_parameter(optimizer: str) -> float:
+def bytes_a_parameter(optimizer: str | MakeOptimizer) -> float:
     """What a traced step has for each parameter at the worst moment of its update.
 
     That is what stays (parameters, optimizer state, weight gradients), and what the update itself makes for a moment.

@@ -52,6 +52,7 @@ from lessons.hardware.offers import (
     checks,
     duration,
     flips,
+    more_for_a_dollar,
     offers,
     rent_range,
     rents_asked,
@@ -162,6 +163,8 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
         f"{name:<9} {values:<11} {size:>2} bytes, {peak:.0f} at the peak:", end=" "
     )
     print(f"{count / 1e6:,.0f} million parameters")
+decaying = bytes_a_parameter(lambda w: torch.optim.SGD(w, 0.1, 0.9, weight_decay=1e-4))
+print(f"momentum and weight decay: {decaying:.0f} at the peak, since gradients are copied")
 
 # %% [markdown] slide="skip"
 # (`torch.optim.Adam(..., fused=True)` updates in one kernel that needs no root. Lesson 14 counts with it.)
@@ -691,8 +694,8 @@ print(f"outputs of the pretrained backbone: {times:.0f} times as large as of a r
 
 # %% [markdown] slide="notes"
 # - **No card:** your CPU. The table has two Xeons of 2014, timed in 2016 or 2017.
-# - **Nothing:** Kaggle lends two T4s for 30 hours a week (its P100 was retired in 2026). A program uses one of them unless
-#   it is written for both (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
+# - **Nothing:** Kaggle lends two T4s for 30 hours a week. A program uses one of them unless it is written for both
+#   (lesson 11). Colab lends a T4 when one is free, for at most 12 hours at a time.
 # - **300 dollars:** cards by the hour, at the rents of one seller on one day: RunPod Community, July 2025.
 # - **1,000 dollars:** a used RTX 3090 too. Guides of 2026 give 500 to 1,000 dollars; a computer around it costs about 500
 #   more (local-llm.net).
@@ -704,8 +707,8 @@ print(f"outputs of the pretrained backbone: {times:.0f} times as large as of a r
 #   A *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces).
 # - *Mixed, timed* is how many times as fast mixed precision was: 16-bit numbers where they suffice (lesson 08).
 # - *Days* and *dollars* are those of float32, then of mixed precision, around the clock; on Kaggle 30 hours a week.
-# - An hour of your own card costs its electricity and its share of what you lose in two years of 20 hours a week: half of 500
-#   dollars for a card alone, or of 1,500 for a dear one and a computer.
+# - An hour on your own card costs electricity and a share of the money you lose in two years at 20 hours a week: half of
+#   500 dollars for a cheap card in a computer you have, half of 1,500 for a dear card and a new computer.
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -719,34 +722,43 @@ known = checks(timed_steps)
 # %% tags=["change"]
 # Change it to your task and to tomorrow's prices, and run the cells below again.
 name, most, million = "ResNet-50", 256, 115  # of NETWORKS; batch at most; millions of samples
-rents = {"V100": 0.19, "RTX 3090": 0.22, "RTX 4090": 0.34, "RTX 5090": 0.69, "H100 SXM": 2.69}
+rents = {"RTX 3090": 0.22, "V100": 0.19, "RTX 4090": 0.34, "RTX 5090": 0.69, "H100 SXM": 2.69}
 card, prices, computer = "RTX 3090", (500, 1000), 500  # a used card from, to; one to put it in
 weekly, weeks, back = 20, 104, 0.5  # hours, two years; share of what you paid that comes back
-kilowatts, kwh = 0.35, 0.20  # of the card at work; dollars for a kilowatt hour
+watts, around, kwh = 350, 100, 0.20  # of the card; of its computer (a guess); dollars a kWh
 
-task, power = traced(name), kilowatts * kwh
+task, power = traced(name), (watts + around) / 1000 * kwh
 paid = prices[0], prices[1] + computer
 owned = {usd: usd * (1 - back) / (weekly * weeks) + power for usd in paid}
 what_they_buy(task, most, million, offers(rents, card, owned, kwh), known)
 
 # %% [markdown] slide="notes"
-# The 90 epochs cost 14 dollars on a rented RTX 3090 and 8 in mixed precision, if the first run succeeds; 300 dollars
-# pay for 38 such runs. On a V100 they cost 16.5 and 6. For nothing, one T4 takes 26 days in mixed precision, and both
-# 13 at least. The Xeons take 1.5 years by their old timing, and their electricity at 0.17 kW, 450 dollars, is more than
-# any other row costs.
+# The 90 epochs cost 14 dollars on a rented RTX 3090 and 8 in mixed precision. With 150 GB of storage, 2 cents an hour,
+# 300 dollars pay for 35 such runs. For nothing, one T4 takes 26 days in mixed precision, and both 13 at least, if the
+# CPU cores decode 580 images a second. The Xeons take 1.5 years by their old timing, and their electricity at 0.17 kW,
+# 450 dollars, is more than any other row costs.
 #
-# The ranking is one of these cards alone. In mixed precision the V100 comes first (by the one program that timed both,
-# with 7.3 dollars against 7.8), but it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6, which are to
-# end with release 2.15. RunPod also asked 0.16 for an RTX A5000 of 24 GB, of which we found no timing: to win over the
-# RTX 3090 it has to train more than 73 % as fast.
+# The ranking is one of these cards alone, and of this network. In mixed precision a V100 is a tie (within a tenth), but
+# it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. An RTX A5000 of 24 GB, 0.16 an hour, is a tie
+# too: Lambda ran it in 2021, 78 to 79 % as fast as the RTX 3090 of 2023. If 24 GB are too few, RunPod asked 0.33 for an
+# RTX A6000 of 48 GB and 1.19 for an A100 of 80.
+#
+# What does a dollar train of a transformer, if it trains 1.00 on an RTX 3090?
+
+# %% folded=true
+more_for_a_dollar(rents)
+
+# %% [markdown] slide="notes"
+# On an RTX 4090 4 to 22 % more, and sooner. On a V100 more of BERT alone, and in mixed precision alone.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX cards, the
 # V100 and, with another network, the T4; of the H100 and the Xeons it is further off. The RTX 5090's timing does not
 # name its image size; on the same page the RTX 3090 and 4090 are 3 to 8 % slower than by Lambda's at 224 × 224. The
-# T4's gain is from one run on CIFAR-10 in 2019, with a library of that time; for ResNet-50 Inria found about twice the
-# speed of float32 on several cards, a T4 among them. On cards from 2020 on, *tensor cores* (which multiply small
-# matrices at once) compute float32 convolutions by default in *TF32*, at half the rate of float16, but not dense
-# layers: for a network of those the table promises too much. Two T4s are taken to be twice as fast as one.</details>
+# T4's gain is from one run on CIFAR-10 in 2019; for ResNet-50 Inria found about twice the speed of float32 on several
+# cards, a T4 among them. On cards from 2020 on, float32 convolutions run by default on tensor cores in *TF32*, at half
+# the rate of float16, but dense layers do not: for a network of those the table promises too much. The timed V100 draws
+# up to 300 W; which kind RunPod rents out, its list does not say. Two T4s are taken to be twice as fast as
+# one.</details>
 
 # %% [markdown] slide="subslide"
 # **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
@@ -790,8 +802,8 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="notes"
-# By the published times a head on 10,000 images takes the Xeons 26 minutes (and its own epochs on the features): for that
-# a CPU is enough. All layers for 10 epochs take them 12 hours and a T4 11 minutes: borrow one. Their timing is old; the
+# By the published times a head on 10,000 images takes the Xeons 26 minutes (and its own epochs on the features): a CPU
+# is enough. All layers for 10 epochs take them 12 hours and a T4 11 minutes: borrow one. Their timing is old; the
 # printed line is for cores like yours and today's software, at best.
 
 # %% [markdown] slide="subslide"
@@ -802,29 +814,30 @@ pd.DataFrame(
 flips(task, most, rents, known)
 
 # %% [markdown] slide="notes"
-# In mixed precision the V100's rent is below its limit, 0.19 against 0.25.
+# In mixed precision the V100's rent is below its limit, 0.19 against 0.20: a tie.
 #
-# And when is your own card cheaper than the same card rented? *44 h; 54 %* says: if nothing comes back, it has to run 44
-# hours a week for two years; with your 20, 54 % of all that you paid has to come back when you sell.
+# And when is your own card cheaper than the same card rented? Read *54 h; 63 %* so: if you cannot sell it, the card has
+# to work 54 hours a week for two years; if it works your 20, you need 63 % of your money back when you sell. (44 hours
+# and 54 % without the computer's 100 W.)
 
 # %% folded=true
 buying(prices, computer, rents_asked(card), power, weekly, weeks)
 
 # %% [markdown] slide="notes"
-# The lowest rent is of 2026, as the used prices are; the others are of July 2025. At the lowest, 20 hours a week pay for a
-# card of 500 dollars only if more than half comes back; at the highest, even if nothing does. Within a tenth it is a tie.
+# At the highest rent, 20 hours a week pay for a card of 500 dollars even if nothing comes back.
 
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
 # - **No card:** your CPU, for a head on cached features.
 # - **Nothing:** a T4 in mixed precision; save often.
-# - **300 dollars:** the free card until the code works, then a rented RTX 3090, or a V100.
+# - **300 dollars:** the free card until the code works. Then rent: for convolutions an RTX 3090, for transformers an
+#   RTX 4090.
 # - **1,000:** the same, or a used card for enough hours.
 
 # %% [markdown] slide="notes"
-# OpenRelay and both tiers of RunPod ask 1.5 to 1.6 times as much for an RTX 4090 as for an RTX 3090, between 7 and 15 %
-# more a sample: rent it to be done sooner. Put in the RTX 3090's dearest rent, 0.43, and see which card is best then.
+# Of three sellers an RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, between 7 and 15 % more an image of
+# ResNet-50. Put in both rents of RunPod Secure, 0.43 and 0.69: does the decision change?
 #
 # **Before you pay.** *To buy:* has the power supply the watts and the plugs (an RTX 3090 draws 350 W), has the case the
 # length, the slots and the air? See a used card train for half an hour without errors. *To rent:* a private host or a spot
@@ -845,7 +858,7 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In float32 a parameter takes 12 bytes with momentum; with PyTorch's default Adam 16, and 20 in the update.
+# 1. A float32 parameter takes 12 bytes with momentum (16 in updates with weight decay), with Adam 16 (20 in updates).
 # 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, in VGG-16, nearly all
 #    are.
 # 3. Free first, then rent by samples a dollar; buy for enough hours.
@@ -924,7 +937,7 @@ against_timings(timed_steps, halves)
 
 # %% [markdown] slide="skip"
 # The budgets take the gain that was timed: 1.8 times as fast was timed on the T4, the model has 5.6. NVIDIA's A100 has
-# 80 GB and faster memory, Lambda's 40 GB as in the catalogue. Where two timed a card, the budgets take the mean.
+# 80 GB and faster memory, Lambda's 40 GB as in the catalogue. Where two timed a card, the budgets take Lambda's.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()

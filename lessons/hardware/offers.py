@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from statistics import fmean
 
 import pandas as pd
 import torch
@@ -21,7 +20,7 @@ from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
-from lessons.shared.published import HALVES, LENT, RENTALS, TRAINED, XEONS, published
+from lessons.shared.published import HALVES, LAMBDA, LENT, RENTALS, TRAINED, TRANSFORMERS, XEONS, published
 from lessons.shared.reference_cpu import REFERENCE_CPU
 
 WEEK_HOURS = 7 * 24
@@ -121,22 +120,25 @@ def checks(steps: Mapping[str, StepTrace]) -> dict[str, list[Check]]:
     return found
 
 
-def relied_on(known: Checks, card: str, network: str) -> list[Check]:
-    """The checks of a card that say most about a network: its own, else those of another."""
+def relied_on(known: Checks, card: str, network: str) -> Check | None:
+    """The check that says most about a network on a card: its own, else another's; of several the first, `TRAINED`'s.
+
+    Most rows of `TRAINED` are by one program, so that cards are compared by it alone.
+    """
     of_card = known.get(card, [])
-    return [one for one in of_card if one.network == network] or of_card
+    return next(iter([one for one in of_card if one.network == network] or of_card), None)
 
 
 def speed(step: StepTrace, batch: int, card: str, known: Checks) -> float:
     """Samples a second: the model's, divided by how much too fast it is where the card was timed."""
     found = relied_on(known, card, step.at(batch).name)
-    return model_speed(step, batch, card) / (fmean(one.ratio for one in found) if found else 1.0)
+    return model_speed(step, batch, card) / (found.ratio if found else 1.0)
 
 
 def gain(known: Checks, card: str, network: str) -> float | None:
     """How many times as fast mixed precision was timed; None if nobody did."""
-    gains = [one.gain for one in relied_on(known, card, network) if one.gain]
-    return fmean(gains) if gains else None
+    found = relied_on(known, card, network)
+    return found.gain if found else None
 
 
 def what_they_buy(step: StepTrace, most: int, million: float, of: Iterable[Offer], known: Checks) -> pd.DataFrame:
@@ -147,8 +149,8 @@ def what_they_buy(step: StepTrace, most: int, million: float, of: Iterable[Offer
     rows, network = {}, step.at(most).name
     for offer in of:
         found = relied_on(known, offer.card, network)
-        said = ", ".join(f"{one.ratio:.2f}" for one in found) or "not timed"
-        other = "" if not found or found[0].network == network else f", {found[0].network}"
+        said = f"{found.ratio:.2f}" if found else "not timed"
+        other = "" if not found or found.network == network else f", {found.network}"
         card, times = card_named(offer.card), gain(known, offer.card, network)
         largest = largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else None
         a_second = offer.cards * speed(step, most if largest is None else max(1, min(most, largest)), offer.card, known)
@@ -189,6 +191,19 @@ def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks)
         rows[f"rent {card}, not {best}"] = [f"{limit:.2f}", mixed, f"{rents[card]:.2f}", others]
     columns = ["below a rent of", "in mixed precision", "your rent", "asked"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
+
+
+def more_for_a_dollar(rents: Mapping[str, float]) -> pd.DataFrame:
+    """Samples a dollar over those of the first card of `rents`, in float32 and mixed, by one program (`LAMBDA`)."""
+    resnet = {row.device: (1e3 / row.full_ms, 1e3 / row.half_ms) for row in TRAINED if row.source == LAMBDA}
+    rows = {}
+    for network, timed in ({"ResNet-50": resnet} | TRANSFORMERS).items():
+        each = {card: [rate / rent for rate in timed[card]] for card, rent in rents.items() if card in timed}
+        first = next(iter(each.values()), [])
+        rows[network] = {
+            card: "; ".join(f"{a / b:.2f}" for a, b in zip(own, first, strict=True)) for card, own in each.items()
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"float32; mixed ({LAMBDA})")
 
 
 def buying(

@@ -158,6 +158,21 @@ TRAINED: tuple[PublishedHalves, ...] = (
     _minutes_of_cifar("P100", 47 + 1 / 60, 47 + 34 / 60),
 )
 
+# Two transformers of the same throughput CSVs at 0551cb7, in float32 (or TF32) and in mixed precision, by card: BERT
+# base on SQuAD in sequences a second, Transformer-XL base in tokens. The V100 there has 16 GB and 300 W.
+TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
+    "BERT base": {"V100": (42, 189), "RTX 3090": (85, 172), "RTX 4090": (137, 297), "H100 SXM": (408, 812)},
+    "Transformer-XL base": {
+        "V100": (6920, 18493),
+        "RTX 3090": (12101, 22863),
+        "RTX 4090": (22750, 40427),
+        "H100 SXM": (45697, 62259),
+    },
+}
+# ResNet-50 on an RTX A5000 by the same program in June 2021, float32 and mixed: the mean of epoch 0 in
+# pytorch/results/A5000/PyTorch_resnet50_{FP32,AMP} at aeb58df.
+A5000 = (405.83, 703.55)
+
 # ResNet-50 in TensorFlow 2.0 on five cards, a T4 among them, batch 64: mixed precision "roughly results in a x2
 # performance increase". iww.inria.fr/sed-sophia/gpu-benchmarks-on-nef; the figures there are pictures.
 NEF, NEF_TIMES = "Inria, GPU benchmarks on Nef, 2020", 2
@@ -203,6 +218,8 @@ class Rental:
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
 # carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day.
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
+STORAGE_USD = 0.10  # a GB and month of a running machine there; of the cards that this course does not know:
+OTHER_RENTS = {"RTX A5000": 0.16, "RTX A6000": 0.33, "A100 PCIe of 80 GB": 1.19}
 COMMUNITY = "RunPod Community"
 RENTALS = (
     Rental("RTX 3090", 24, "OpenRelay", 0.18, "2026-09-20", "openrelay.inc/pricing"),
