@@ -27,7 +27,7 @@ UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
-ROUGHLY = " The model takes 10 µs for a launch: trust this to a factor of ten at best."
+ROUGHLY = " The model takes 10 µs for a launch; 5 or 60 µs move this by ten times and more."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 

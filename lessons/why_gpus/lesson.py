@@ -62,7 +62,8 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 # 64 inputs, 100 hidden units, 10 outputs. Would an RTX 4090 train this network faster than the machine in front of you?
 
 # %% [markdown] slide="notes"
-# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32.
+# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32, by gradient descent with
+# momentum, in PyTorch as it runs without `torch.compile`, with the data on the card already.
 
 # %%
 guess = predict(
@@ -135,9 +136,9 @@ measured_here.table()
 # notebook's kernel). PyTorch and the driver launch it, on the card's *host*, the computer that runs your Python. So the
 # launch cost is the host's, not the card's.
 #
-# For the RTX 4090 take 67 % of its 82.6 TFLOP/s, 75 % of its 1,008 GB/s, and 10 µs for a launch; 5 to 15
-# are reported (indepth.dev), from another host than this one, whose Python we shall charge. We have not timed an RTX 4090: all its times in this lesson come from this model, which
-# published times of two other cards will test.
+# For the RTX 4090 take 67 % of its 82.6 TFLOP/s, 75 % of its 1,008 GB/s, and 10 µs for a launch; 5 to 15 are reported
+# (indepth.dev), from another host than this one, whose Python we shall charge. We have not timed an RTX 4090: all its times
+# in this lesson come from this model, which published times of two other cards will test.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached 67 % of the
 # arithmetic on one card of 2015. 75 % of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
@@ -194,6 +195,8 @@ bandwidth = card.reached_bytes_per_s() / mine.reached_bytes_per_s()
 ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 there = digits.there(32)
 most, least = (whole / one.there(32) for one in ends)
+# The host's whole time for a kernel, Python included, as a timing below comes to.
+priced = replace(digits, card=replace(card, launch_seconds=KERNEL_SECONDS), idle_seconds=0.0)
 reveal(
     guess,
     {"launches of 5 µs": most, "of 10 µs": whole / there, "of 15 µs": least},
@@ -201,7 +204,9 @@ reveal(
         (arithmetic, "Those are the arithmetic rates. This step hardly computes."),
         (bandwidth, "Those are the bandwidths. There is hardly anything to read here."),
         (20, "A rule of thumb for large networks. This one is over before the card is busy."),
-        *((k, "A card speeds up work, and here is little.") for k in (3, 5, 10, 50, 100)),
+        *((k, "A card speeds up work; there is little here.") for k in (3, 5, 10, 50, 100)),
+        (whole / priced.there(32), "So it is at 60 µs a kernel, as in a timing below."),
+        (0.1, "That would take launches dearer than any that we found."),
     ],
     against="of 10 µs",
     within=(least, most),
@@ -240,7 +245,9 @@ charges(
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
+even = max(0.0, whole - digits.python_seconds - last_kernel) / digits.launches
 print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {who}")
+print(f"even at launches of {format_seconds(even)}, Python apart")
 print(f"the rates alone: {bandwidth:,.0f} times (bandwidth), {arithmetic:,.0f} (arithmetic)")
 nothing_else = idle / (on_card + digits.python_seconds)
 print(f"the overhead alone, here's over the card's: {nothing_else:.2f} times")
@@ -311,8 +318,7 @@ HTML(
 )
 
 # %% tags=["nbval-ignore-output"] folded=true
-priced = replace(card, launch_seconds=KERNEL_SECONDS)  # its host's Python is in that
-prices = [*ends, replace(digits, card=priced, idle_seconds=0.0)]
+prices = [*ends, priced]
 low, meets, high, top = (one.crossover() or 2**17 for one in (ends[0], digits, *prices[1:]))
 thoughts = [
     (11_500, "From there a layer's work outlasts its launch. Who is ahead is another matter."),
@@ -354,9 +360,10 @@ plane(
 # %% [markdown] slide="notes"
 # Rings: measured here. Blue: the model's card, for four prices of a launch; the highest, Python included, is what a timing
 # of NVIDIA's comes to, next. Which would be this host's? The first table has its launch, framework included; a driver's
-# call would come on top. Dashed: each batch copied first, over PCIe 4.0, from pinned memory and without waiting, so that
-# samples and labels cost two more calls of 10 µs. Dots: crossovers. This machine's line bends: one more sample costs more
-# at some batches than at others.
+# call would come on top. (At which price the bet is even is printed below the bet.) Dashed: each batch copied first, over
+# PCIe 4.0, from pinned memory and without waiting, so that samples and labels cost two more calls of 10 µs. Dots:
+# crossovers. This machine's line bends: one more sample costs more at some batches than at others. The estimate by hand
+# takes its first 31 samples for the rule.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** NVIDIA timed ResNet-50, forward only, in PyTorch (DeepLearningExamples, 2021). A V100 has
@@ -390,14 +397,14 @@ plane(
 # quarter less, and so is three times as fast as the T4. It may reach more than our shares of its arithmetic or its
 # bandwidth, or need fewer operations than we count (as Winograd kernels do); the timing does not say which.
 #
-# The flat part is not. At batch 1 the V100, with at least twice the rates, takes as long as the T4. The host may decide (unless the
-# T4's, which is not named, is a faster one), or kernels with too few threads to fill either card. Launches of 10 µs are
+# The flat part is not. At batch 1 the V100, with about twice the arithmetic rate, takes as long as the T4. Either the host
+# decides, or the kernels have too few threads to fill either card. (The T4's host is not named.) Launches of 10 µs are
 # not enough: the flat part is six times as high, 60 µs a kernel. Python is in it, and whatever NVIDIA's loop does between
 # batches; the shares were not published. With 60 µs for each kernel the model comes within a quarter of all the T4's
 # times. The higher the flat part, the later a card gets ahead.
 #
 # Crossovers were measured too, in R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3 and
-# a GTX 1080 Ti (`paddle_notes`, 2018). With all this, trust ours to a factor of ten at best:
+# a GTX 1080 Ti (`paddle_notes`, 2018). So a price of a launch taken from elsewhere gives no more than a range:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 kernels = (passes[0].launch > 0).sum()
@@ -407,7 +414,8 @@ print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in of
 print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each, not 10.")
 print(f"With as much for each, the T4's model is off by {100 * worst:.0f} % at most.")
 pairs = {n: (took, published.DIGITS_GPU_MS[n]) for n, took in published.DIGITS_CPU_MS.items()}
-print(f"At that price our card wins from batch {rough(top)}, at 10 µs from {rough(meets)}.")
+print(f"At that price our card is {whole / priced.there(32):.2f} times as fast at batch 32,")
+print(f"and wins from {rough(top)}; at 10 µs from {rough(meets)}, at 5 from {rough(low)}.")
 for what, measured in (
     ("training one hidden layer of 50 units", published.HIDDEN_LAYER_SECONDS),
     ("a small convolutional network, forward", pairs),
@@ -430,7 +438,8 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>A wide one: 64 inputs and 1,000 units, from a batch of about 4 in our
-# runs, though most of its operators are launch more than work.</details>
+# runs, though most of its operators are launch more than work. Does a smaller network cross earlier than ours? Its few
+# microseconds of work are hard to time: run the cell again.</details>
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -580,6 +589,9 @@ reveal(
         ),
         (50, "That counts the inputs alone. The outputs are written, four bytes each, too."),
         (100, "An input meets 100 weights, but has four bytes, and outputs are written too."),
+        (32, "That counts the outputs alone. The inputs are read, four bytes each, too."),
+        (4 * intensity(10**6), "That is operations a value. A value has four bytes."),
+        (intensity(10**6) / 2, "A multiply-add is two operations."),
         (card.ridge(), "That is where the card balances. This layer does not get there."),
         (409_600 / 46_592, "It does rise: the weights are read once for more samples."),
     ],
@@ -689,7 +701,7 @@ judge([52, 54])
 # ## Recap
 #
 # 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
-# 2. Crossover: (head start − fixed work) / gain, to a factor of ten.
+# 2. Crossover: (head start − fixed work) / gain. It is as uncertain as the price of a launch.
 # 3. The slower of host and card sets the time. A clock needs `torch.cuda.synchronize()`.
 # 4. Short operators: launch less. On the slope: fewer bytes. On the flat: less arithmetic.
 
