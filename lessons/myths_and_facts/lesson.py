@@ -74,8 +74,8 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **does not hold**: in no case that we tried. If it is true of another quantity than the one that it names, it is
 #   *misleading*, and else *wrong*.
 #
-# A case is a network, a batch, a card, an option, a way to count. It does not count if two errors cancel in
-# it, or if the two quantities are one in it. *Always use the GPU for matrices* has exceptions: it
+# A case is a network, a batch, a card, an option, a way to count. A case in which two errors cancel does not count, nor one
+# in which the two quantities cannot differ. *Always use the GPU for matrices* has exceptions: it
 # holds in part. *Transfers can cancel the gain* holds if one case shows it.
 #
 # One sentence counts bytes by L layers, a heads, s tokens of a text, b texts and h values of a token.
@@ -208,9 +208,9 @@ side_by_side(
 # %% [markdown] slide="notes"
 # The source counts a batch of 1, and so does the verdict. With one text GPT-2 XL peaks in the update: to the four times,
 # PyTorch's default Adam adds temporaries as large as the weights. A fused update adds none, and the peak is within 5 %
-# of four: this case holds. (It is in the backward pass, where the two parts of the embedding's gradient are added.) The
-# other three peak at the loss, where no weight has a gradient yet, and maps and logits are there. With eight texts maps
-# and logits are most of it.
+# of four: this case holds. (Then the peak is in the backward pass, where the two parts of the embedding's gradient are
+# added.) The other three peak at the loss, where no weight has a gradient yet, and maps and logits are there. With eight
+# texts maps and logits are most of it.
 
 # %% slide="subslide" folded=true
 better = (
@@ -284,10 +284,10 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # We count what attention keeps for the backward pass, with its queries, keys, values and output; the source does not
-# say what it counts. It says that the "memory footprint is the same no matter if you use dropout or masking". Ordinary
-# attention's is not: it keeps more with dropout and with smaller heads. The blue bars,
-# without dropout, reach neither ten nor twenty; Llama-3-8B has heads of 128 and no dropout. The
-# rest of each layer stays, so the peak falls less.
+# say what it counts. It says that the "memory footprint is the same no matter if you use dropout or masking". What
+# ordinary attention keeps is not: it is more with dropout and with smaller heads. By this count the blue bars, without
+# dropout, reach neither ten nor twenty; Llama-3-8B has heads of 128 and no dropout. Attention's own peak, in its backward
+# pass, would be another count, which we have not made. The rest of each layer stays, so the peak falls less.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -370,9 +370,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# His own case is the first bar, if his machines had one card like these each, and with 128 samples a card it holds:
-# four train on half as many samples a second as one. His batch we do not know. With 1,024, and so
-# 4,096 a step, he would have gained in samples a second; how many steps a result then takes we do not model.
+# The first bar is his own case, if each of his machines had one card like these. With 128 samples a card it holds: four
+# cards train on half as many samples a second as one. His batch we do not know. With 1,024 a card, 4,096 a step, he would
+# have gained in samples a second; how many steps a result then takes we do not model.
 #
 # Give GTX Titans or H100s NVLink, or 1,024 samples a card, and four of them are worth having. (An H100 SXM comes
 # with NVLink: we model it without, to separate the link from the card.) A second dense network, of 12 million weights,
@@ -430,10 +430,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# *Partly right* and not *outdated*: it did not hold of the one card sold by 2014 that was measured, a K40 of 2013 with
-# a library of 2016. It holds of newer cards with newer kernels (compare the same Titan X with cuDNN 4.0 and 5.1), but
-# against slow CPU code. Torch reached 14 % of the Xeons' peak, the K40 37 % of its own, the Pascal card 113 % (Winograd
-# kernels do fewer operations than we count). The blue bars are the ratios of the peaks.
+# *Partly right* and not *outdated*: the one card sold by 2014 that was measured, a K40 of 2013 with a library of 2016, did
+# not reach 20 times against these two Xeons. Against one it might have (*How it was judged*). Newer cards with newer kernels
+# did (compare the same Titan X with cuDNN 4.0 and 5.1), but against slow CPU code. Torch reached 14 % of the Xeons' peak,
+# the K40 37 % of its own, the Pascal card 113 % (Winograd kernels do fewer operations than we count). The blue bars are the
+# ratios of the published peaks, some of which are at base clocks and some at boost clocks.
 #
 # *Typically* was tested on large networks alone. On small ones a CPU may be ahead (lesson 01).
 
@@ -532,7 +533,7 @@ print(f"{counted}, batch {batch}: GoogLeNet has {number:.2f} times as many bytes
 # <details><summary>Which verdict?</summary>
 #
 # By its weights it holds, with a ninth of AlexNet's (its two auxiliary classifiers, left out here, would make it a
-# fifth). By the peak of a step it holds up to 20 images and not from 21 on: its maps grow with the batch. So it is partly
+# fifth). By the peak of a step it holds up to 20 images and not from 21 on: its maps are larger, image by image. So it is partly
 # right, and should have said: *GoogLeNet has fewer weights; with up to 20 images it also trains in less memory.*
 #
 # </details>

@@ -99,7 +99,7 @@ def _full_on_one_card() -> Finding:
         RIGHT if fitting else WRONG,
         f"Llama-3-8B, layers recomputed: AdamW {format_bytes(steps['full'].peak_bytes)}; the least, with the state on "
         f"the CPU and the step in the backward pass, {format_bytes(least)}; {len(fitting)} of {len(steps)} ways fit",
-        "It takes two techniques at once: no gradient may be kept, and no state. The published run reports 18.9 GiB. "
+        "With AdamW it takes two techniques: no gradient is kept, and no state. The published run reports 18.9 GiB. "
         "It takes its loss in pieces and keeps 8-bit moments in pages, which we do not trace.",
         rule="right if one way fits, since the sentence says can",
     )

@@ -379,13 +379,14 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # The table is computed from published rates, of which we expect three quarters for memory and link, and 67 % for
-# arithmetic: 110 of 165 TFLOP/s (the LoRA run above reached 82 %: *Further*). For an update the host moves 14 bytes a
+# arithmetic: 110 of 165 TFLOP/s (by our count of its operations, the LoRA run above reached 82 %: *Further*). For an update the host moves 14 bytes a
 # weight: it reads a gradient (2), and reads and writes the weight (4) and both moments (8). The card does 2 operations for a
 # weight and token forward, 2 again where layers are recomputed, and 4 backward; attention comes on top.
 #
 # So *if nothing overlaps* the card computes for one second and waits for three or four. torchao's
 # `CPUOffloadOptimizer(…, offload_gradients=True)` sends gradients during the backward pass. By its README, 1.1 billion
-# weights (RTX 4070 Ti SUPER, DDR4) took 1.53 s a step in place of 1.27: 0.26 s more, where our sum gives 0.59. The host
+# weights (RTX 4070 Ti SUPER, DDR4) took 1.53 s a step in place of 1.27: 0.26 s more, where our sum gives 0.59. With state
+# alone on the host and a compiled model it was 0.57 s more, with DeepSpeed's ZeRO-Offload, untuned, 1.86. torchao's host
 # keeps gradients too. *Further*: overlap, and moments in pages.
 
 # %% [markdown] slide="subslide"
@@ -716,7 +717,7 @@ print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few
 # Eight users of 8,192 tokens and 32 of 2,048 both get 32 tokens a second: either way a step reads the weights and 8 GiB of
 # caches. So on a full card smaller weights or caches bring users, and no speed, if caches are read as fast as weights. On
 # a card that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone 144
-# in place of 49.
+# in place of 49. Both are the rule's, which flatters 4 bits: with as long a cache llama.cpp wrote 119 in place of 53.
 #
 # Eight users wait for reading and nothing else. With 4-bit weights products compute from 49 users on. Attention reads on, so
 # at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the whole time is proportional to the
@@ -770,7 +771,7 @@ for what, weights, bits, value_bytes in (
 # |---|---|---|
 # | LoRA | gradients, moments, time | learns only changes of low rank |
 # | 4-bit weights, 8-bit caches | weights, caches | rounded |
-# | both at once | gradients, moments | 0–4 s an update, 45–60 GiB of the host |
+# | both at once | gradients, moments | seconds an update, 45–60 GiB of the host |
 # | 16-bit weights | half of float32 | small updates lost |
 # | recomputing | maps | a forward pass |
 # | shared heads | caches | trained for it |
@@ -778,10 +779,11 @@ for what, weights, bits, value_bytes in (
 # | full card | reading weights for each user | each waits longer |
 
 # %% [markdown] slide="notes"
-# All 8 billion weights train on 24 GiB, with up to 4,779 tokens (0 s: all hidden; 4 s: in turn). At most eight users fit, with 8,192 tokens each, in 16 bits.
-# Decode mostly reads, and a full card is read once a step: what is shrunk makes room for more users, each as fast as before,
-# as long as products compute for no longer than they read, and caches are read as fast as weights. A card that is
-# not full writes faster.
+# All 8 billion weights train on 24 GiB, with up to 4,779 tokens; an update takes three or four seconds if nothing
+# overlaps, and less if much does. At most eight users fit, with 8,192 tokens each, in 16 bits.
+#
+# Decode mostly reads, and a full card is read once a step. Smaller weights or caches make room for more users. Each stays as
+# fast, if caches are read as fast as weights and products compute for no longer than they read.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -1022,7 +1024,7 @@ print(f" without logits {format_bytes(without_logits(exact) - without_logits(lor
 # %% [markdown] slide="skip"
 # **Three published runs on this card.** torchtune's README lists Llama-3.1-8B, of the same shape, on two texts of 2,048: LoRA,
 # LoRA with a base in 4 bits, and all weights. The last keeps 8-bit moments in pages that move to the card, and updates
-# there. Their loss is in pieces, so we leave the tensors of logits out:
+# there. Their loss is in pieces, so we leave the tensors of logits out, which may be too much:
 
 # %% slide="skip" folded=true
 for base, gib, rate in (("LoRA", 16.2, 3083), ("4-bit base and LoRA", 7.4, 2413)):
@@ -1038,7 +1040,7 @@ print(f"4,096 tokens of all weights: computing {4096 * operations / lora_rate:.1
 print(f"as in LoRA, {4096 * a_token:.1f} s at 67 %; published {4096 / 1650:.1f} s")
 
 # %% [markdown] slide="skip"
-# Both traces are 6 % above. (Those runs compile their layers, and may adapt fewer products.) If all weights compute at the
+# Both traces are 6 % above; what differs (they compile their layers) we have not told apart. If all weights compute at the
 # rate of LoRA, 0.7 s of the 2.5 are left for pages and update, half of the 1.4 s. Both ways at once, pages that stay on the
 # card, or copies beside the computing would explain it; which of them, the README does not say.
 
