@@ -19,7 +19,7 @@
 # 3. train a head on a frozen backbone where nothing larger fits;
 # 4. choose between no card, a free, a rented and a used one, and choose again when prices change.
 #
-# About 140 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
+# About 150 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
 # trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -206,17 +206,18 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # By the rule of 2014, a card of 6 GiB trains 753 million parameters. VGG-16, which classifies images, has 138 million.
-# GPT-2, a small language model of 2019, has 124 million. It is a *transformer* (lesson 13). Its samples are texts of 1,024
-# *tokens*, pieces of words, and for each token it gives a score to each of 50,257 such pieces.
+# GPT-2, a small language model of 2019, has 124 million. It is a *transformer* (lesson 13). Its samples are texts of
+# 1,024 *tokens*, pieces of words, and for each token it gives a score to each of 50,257 such pieces.
 #
 # How many samples fit?
 
 # %% [markdown] slide="notes"
-# Lesson 00 took 0.5 GiB for the driver's part of a card, the *context*. It differs from machine to machine, so from here on
-# the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
+# Lesson 00 took 0.5 GiB for the driver's part of a card, the *context*. It differs from machine to machine, so from here
+# on the course reckons with two: a *large* context, the most that was reported for the card's architecture (512 MiB at
 # least), and a *small* one of 112 MiB, slightly below all reports.
 #
-# - A step *fits* if its tensors, the gaps between them and the scratch memory of kernels find room beside the large context.
+# - A step *fits* if its tensors, the gaps between them and the scratch memory of kernels find room beside the large
+#   context.
 # - It *does not fit* if its tensors and the small context are more than the card.
 # - Between the two it is *tight*: it may run or fail.
 
@@ -537,8 +538,8 @@ reveal(
 # Near the top, training more is cheap: at this batch all three dense layers cost only the momentum of two more than the
 # head alone.
 #
-# Between the head alone and everything lies *LoRA*, small trained matrices beside frozen layers. Lesson 14 trains a language
-# model of 8 billion weights this way.
+# Between the head alone and everything lies *LoRA*, small trained matrices beside frozen layers. Lesson 14 trains a
+# language model of 8 billion weights this way.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -557,8 +558,8 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out, unless
-# several versions are stored.
+# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out,
+# unless several versions are stored.
 
 # %% [markdown] slide="subslide"
 # **A trap: batch norm is not frozen by freezing its weights.** `requires_grad_(False)` stops gradients. It does not stop
@@ -702,9 +703,9 @@ print(f"outputs of the pretrained backbone: {times:.0f} times as large as of a r
 #
 # To read the table:
 #
-# - *Samples a second* are those of lesson 01's model in float32, at batch 256 or the largest that fits. Where somebody timed
-#   the card, they are divided by *model / timed*, how much too fast the model was (with another network, if one is named).
-#   A *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces).
+# - *Samples a second* are those of lesson 01's model in float32, at batch 256 or the largest that fits. Where somebody
+#   timed the card, they are divided by *model / timed*, how much too fast the model was (with another network, if one is
+#   named). A *largest batch* of 0 rules a card out (lesson 07 cuts batches into pieces).
 # - *Mixed, timed* is how many times as fast mixed precision was: 16-bit numbers where they suffice (lesson 08).
 # - *Days* and *dollars* are those of float32, then of mixed precision, around the clock; on Kaggle 30 hours a week.
 # - An hour on your own card costs electricity and a share of the money you lose in two years at 20 hours a week: half of
@@ -735,21 +736,22 @@ what_they_buy(task, most, million, offers(rents, card, owned, kwh), known)
 # %% [markdown] slide="notes"
 # The 90 epochs cost 14 dollars on a rented RTX 3090 and 8 in mixed precision. With 150 GB of storage, 2 cents an hour,
 # 300 dollars pay for 35 such runs. For nothing, one T4 takes 26 days in mixed precision, and both 13 at least, if the
-# CPU cores decode 580 images a second. The Xeons take 1.5 years by their old timing, and their electricity at 0.17 kW,
-# 450 dollars, is more than any other row costs.
+# CPU cores decode 580 images a second (half as many for one). The Xeons take 1.5 years by their old timing, and their
+# electricity at 0.17 kW, 450 dollars, is more than any other row costs.
 #
-# The ranking is one of these cards alone, and of this network. In mixed precision a V100 is a tie (within a tenth), but
-# it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. An RTX A5000 of 24 GB, 0.16 an hour, is a tie
+# The ranking is one of these cards alone, and of this network. In mixed precision a V100 is a tie (within a tenth) by
+# Lambda's timings of both. (By NVIDIA's it would lead, but there is none of an RTX 3090.) It has 16 GB, no bfloat16, and
+# needs PyTorch's builds for CUDA 12.6. An RTX A5000 of 24 GB, 0.16 an hour, is a tie
 # too: Lambda ran it in 2021, 78 to 79 % as fast as the RTX 3090 of 2023. If 24 GB are too few, RunPod asked 0.33 for an
 # RTX A6000 of 48 GB and 1.19 for an A100 of 80.
 #
-# What does a dollar train of a transformer, if it trains 1.00 on an RTX 3090?
+# How much training of a transformer does a dollar buy, beside an RTX 3090 (1.00)?
 
 # %% folded=true
 more_for_a_dollar(rents)
 
 # %% [markdown] slide="notes"
-# On an RTX 4090 4 to 22 % more, and sooner. On a V100 more of BERT alone, and in mixed precision alone.
+# On an RTX 4090 4 to 22 % more, and sooner. On a V100 more only of BERT, and only in mixed precision.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX cards, the
 # V100 and, with another network, the T4; of the H100 and the Xeons it is further off. The RTX 5090's timing does not
@@ -764,8 +766,8 @@ more_for_a_dollar(rents)
 # **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
 
 # %% [markdown] slide="notes"
-# Your own CPU, timed now with ResNet-50 (the stored copy: two cores, busy with other work), beside the others, all without
-# a break:
+# Your own CPU, timed now with ResNet-50 (the stored copy: two cores, busy with other work), beside the others, all
+# without a break:
 
 # %% tags=["nbval-ignore-output"] folded=true
 images = 10_000  # of your own
@@ -818,31 +820,32 @@ flips(task, most, rents, known)
 #
 # And when is your own card cheaper than the same card rented? Read *54 h; 63 %* so: if you cannot sell it, the card has
 # to work 54 hours a week for two years; if it works your 20, you need 63 % of your money back when you sell. (44 hours
-# and 54 % without the computer's 100 W.)
+# and 54 % without the computer's 100 W.) Storage is left out. To keep 150 GB rented for two years, at 2 cents an hour,
+# would cost 350 dollars, most of a used card's price.
 
 # %% folded=true
 buying(prices, computer, rents_asked(card), power, weekly, weeks)
 
 # %% [markdown] slide="notes"
-# At the highest rent, 20 hours a week pay for a card of 500 dollars even if nothing comes back.
+# At the highest rent, 20 hours a week pay for a card of 500 dollars even if nothing comes back, in a computer that you
+# have.
 
 # %% [markdown] slide="subslide"
 # The decision, at these prices:
 #
 # - **No card:** your CPU, for a head on cached features.
 # - **Nothing:** a T4 in mixed precision; save often.
-# - **300 dollars:** the free card until the code works. Then rent: for convolutions an RTX 3090, for transformers an
-#   RTX 4090.
-# - **1,000:** the same, or a used card for enough hours.
+# - **300 dollars:** free until the code works. Then rent an RTX 4090; for convolutions an RTX 3090 ties.
+# - **1,000:** the same, or a used card with enough hours.
 
 # %% [markdown] slide="notes"
-# Of three sellers an RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, between 7 and 15 % more an image of
-# ResNet-50. Put in both rents of RunPod Secure, 0.43 and 0.69: does the decision change?
+# Of two sellers, one with two tiers, an RTX 4090 costs 1.5 to 1.6 times as much as an RTX 3090, between 7 and 15 % more
+# an image of ResNet-50. Put in both rents of RunPod Secure, 0.43 and 0.69: does the decision change?
 #
 # **Before you pay.** *To buy:* has the power supply the watts and the plugs (an RTX 3090 draws 350 W), has the case the
-# length, the slots and the air? See a used card train for half an hour without errors. *To rent:* a private host or a spot
-# machine can be taken away: keep checkpoints elsewhere. Count its CPU cores, which decode the images, and what storage costs
-# while it is off. *To ask:* a university's cluster, or credits for students, may cost nothing.
+# length, the slots and the air? See a used card train for half an hour without errors. *To rent:* a private host or a
+# spot machine can be taken away: keep checkpoints elsewhere. Count its CPU cores, which decode the images, and what
+# storage costs while it is off. *To ask:* a university's cluster, or credits for students, may cost nothing.
 
 # %% [markdown] slide="slide"
 # ## What people believe

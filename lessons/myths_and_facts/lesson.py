@@ -23,7 +23,7 @@
 # A number may be measured, traced, or modelled from published rates; where only a document can decide, the verdict is
 # marked *cited*.
 #
-# About 90 minutes.
+# About 110 minutes.
 
 # %% slide="skip" folded=true
 from collections import Counter
@@ -74,9 +74,9 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **does not hold**: in no case that we tried. If it is true of another quantity than the one that it names, it is
 #   *misleading*, and else *wrong*.
 #
-# A case is a network, a batch, a card, an option, a way to count. A case in which two errors cancel does not count, nor one
-# in which the two quantities cannot differ. *Always use the GPU for matrices* has exceptions: it
-# holds in part. *Transfers can cancel the gain* holds if one case shows it.
+# A case is a network, a batch, a card, an option, a way to count. A case in which two errors cancel does not count, nor
+# one in which the two quantities cannot differ. *Always use the GPU for matrices* has exceptions: it holds in part.
+# *Transfers can cancel the gain* holds if one case shows it.
 #
 # One sentence counts bytes by L layers, a heads, s tokens of a text, b texts and h values of a token.
 
@@ -132,10 +132,11 @@ role_bars(bars, f"Under float16 autocast: {', '.join(title)}")
 
 # %% [markdown] slide="notes"
 # *Nothing is lost* does not hold: in float16 a gradient of 1.5e-8 becomes 0, without a scale for the loss. Bfloat16
-# keeps it, and rounds to 8 binary digits instead of 11 (lesson 08). *Halve* nearly does, in one case, under autocast. (With all weights in 16 bits too, these halve as well: that is
-# *full* beside the RTX 4090 below.) ResNet-50 comes near a half. VGG-16's maps lose two fifths of their bytes: the
-# indices of its pooling layers, for one, keep their eight bytes each. (*Other*, in yellow, is the 16-bit copies of the
-# weights.) A dense net has hardly any maps to halve; the one tried grows, for a reason that lesson 08 shows.
+# keeps it, and rounds to 8 binary digits instead of 11 (lesson 08). *Halve* nearly does, in one case, under autocast.
+# (With all weights in 16 bits too, these halve as well: that is *full* beside the RTX 4090 below.) ResNet-50 comes near a
+# half. VGG-16's maps lose two fifths of their bytes: the indices of its pooling layers, for one, keep their eight bytes
+# each. (*Other*, in yellow, is the 16-bit copies of the weights.) A dense net has hardly any maps to halve; the one tried
+# grows, for a reason that lesson 08 shows.
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
@@ -401,7 +402,7 @@ role_bars(
 # %% [markdown] slide="notes"
 # It says that it can be done, so one way is enough. We traced another than the source's and do not judge its 18.9 GiB.
 # *Fits* is not *learns*: with weights in 16 bits alone, and no float32 copy, small updates are lost (in lesson 14's
-# trial 70 % of them never move).
+# trial 70 % of the weights never move).
 
 # %% slide="subslide" folded=true
 measured = sorted(
@@ -430,11 +431,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# *Partly right* and not *outdated*: the one card sold by 2014 that was measured, a K40 of 2013 with a library of 2016, did
-# not reach 20 times against these two Xeons. Against one it might have (*How it was judged*). Newer cards with newer kernels
-# did (compare the same Titan X with cuDNN 4.0 and 5.1), but against slow CPU code. Torch reached 14 % of the Xeons' peak,
-# the K40 37 % of its own, the Pascal card 113 % (Winograd kernels do fewer operations than we count). The blue bars are the
-# ratios of the published peaks, some of which are at base clocks and some at boost clocks.
+# *Partly right* and not *outdated*: the one card sold by 2014 that was measured, a K40 of 2013 with a library of 2016,
+# did not reach 20 times against these two Xeons. Against one it might have (*How it was judged*). Newer cards with newer
+# kernels did (compare the same Titan X with cuDNN 4.0 and 5.1), but against slow CPU code. Torch reached 14 % of the
+# Xeons' peak, the K40 37 % of its own, the Pascal card 113 % (Winograd kernels do fewer operations than we count). The
+# blue bars are the ratios of the published peaks, some of which are at base clocks and some at boost clocks.
 #
 # *Typically* was tested on large networks alone. On small ones a CPU may be ahead (lesson 01).
 
@@ -533,8 +534,8 @@ print(f"{counted}, batch {batch}: GoogLeNet has {number:.2f} times as many bytes
 # <details><summary>Which verdict?</summary>
 #
 # By its weights it holds, with a ninth of AlexNet's (its two auxiliary classifiers, left out here, would make it a
-# fifth). By the peak of a step it holds up to 20 images and not from 21 on: its maps are larger, image by image. So it is partly
-# right, and should have said: *GoogLeNet has fewer weights; with up to 20 images it also trains in less memory.*
+# fifth). By the peak of a step it holds up to 20 images and not from 21 on: its maps are larger, image by image. So it is
+# partly right, and should have said: *GoogLeNet has fewer weights; with up to 20 images it also trains in less memory.*
 #
 # </details>
 

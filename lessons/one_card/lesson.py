@@ -20,9 +20,9 @@
 # 3. put a price on training all weights on one card, in time and in precision;
 # 4. count a key–value cache, predict the tokens a second that a card writes, and choose what to shrink for more users.
 #
-# About 140 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
-# *serving*. It builds on lessons 13 (transformers), 10 (recomputation) and 08 (16-bit numbers); serving, on the roofline
-# of 01 too. No GPU is needed.
+# About 165 minutes without *Further*, and {minutes} for the exercise: two sittings, *training*, which ends with the
+# explorer, and *serving*. It builds on lessons 13 (transformers), 10 (recomputation) and 08 (16-bit numbers); serving, on
+# the roofline of 01 too. No GPU is needed.
 
 # %% slide="skip" folded=true
 from dataclasses import replace
@@ -186,8 +186,8 @@ print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 
 # %% [markdown] slide="notes"
 # The three are float32: the log-softmax, its gradient, and that of the logits' float32 copy. Without them the peak
-# moves into a layer's backward pass, so it falls by less than 2.94 GiB. (A *loss in pieces* makes a part of the logits at a
-# time: lesson 13, *Further*.) The adapters are in 16 bits here; in float32 they need 240 MiB more (*Further*).
+# moves into a layer's backward pass, so it falls by less than 2.94 GiB. (A *loss in pieces* makes a part of the logits at
+# a time: lesson 13, *Further*.) The adapters are in 16 bits here; in float32 they need 240 MiB more (*Further*).
 
 # %% [markdown] slide="subslide"
 # LoRA (Hu and others, 2021) gives a frozen linear layer of h inputs and k outputs an *adapter* of *rank* r.
@@ -197,8 +197,8 @@ print(f"without tensors of logits {format_bytes(without_logits(lora))}")
 #
 # > y = W x + s · B (A x)
 #
-# A begins at random and B at zero, so that at first nothing changes. With both at zero neither would have a gradient, as A
-# has none in the first step below: the gradient of each is multiplied by the other. One layer, two steps:
+# A begins at random and B at zero, so that at first nothing changes. With both at zero neither would have a gradient, as
+# A has none in the first step below: the gradient of each is multiplied by the other. One layer, two steps:
 
 # %%
 torch.manual_seed(0)
@@ -220,9 +220,9 @@ print(f"added: rank {torch.linalg.matrix_rank(added)},", end=" ")
 print(f"merged into W the same: {torch.allclose(beside, merged, atol=1e-5)}")
 
 # %% [markdown] slide="notes"
-# A has no gradient before B has moved. After training, s · B A can be added to W, and the *merged* layer costs what W did.
-# But their sum is rounded to W's format. In bfloat16 an update of a hundredth of W's size arrives, with noise of a sixth of
-# it; in 4 bits next to nothing arrives (*Further*).
+# A has no gradient before B has moved. After training, s · B A can be added to W, and the *merged* layer costs what W
+# did. But their sum is rounded to W's format. In bfloat16 an update of a hundredth of W's size arrives, with noise of a
+# sixth of it; in 4 bits next to nothing arrives (*Further*).
 #
 # The adapter trains r · (h + k) values instead of h · k. Beside all seven products of a layer:
 
@@ -328,10 +328,10 @@ print(", ".join(f"{what} {seconds:.3f} s" for what, seconds in spent.items()))
 
 # %% [markdown] slide="notes"
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08, eccc788, 18e07f1, e253b59 and 1948110: one
-# seed each, tokens/s of the last 250 steps without evaluation.) Two are below and two above: these runs show no price of LoRA
-# as such. (On the same problems answers agree more often than by chance, so that the error should be smaller; but another
-# seed gives another model.) Nor do they show that there is none, as the baseline is weak: weights and moments in bfloat16,
-# with a learning rate of 1e-5. The next section shows what that loses. The adapters were in float32.
+# seed each, tokens/s of the last 250 steps without evaluation.) Two are below and two above: these runs show no price of
+# LoRA as such. (On the same problems answers agree more often than by chance, so that the error should be smaller; but
+# another seed gives another model.) Nor do they show that there is none, as the baseline is weak: weights and moments in
+# bfloat16, with a learning rate of 1e-5. The next section shows what that loses. The adapters were in float32.
 #
 # LoRA is 2.9 times as fast here, mostly as little is updated: clipping and AdamW move 46 bytes a weight that is trained,
 # however few the tokens. And a frozen weight needs no gradient of its own, 2 operations of 6 for each token (nothing was
@@ -379,19 +379,20 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # The table is computed from published rates, of which we expect three quarters for memory and link, and 67 % for
-# arithmetic: 110 of 165 TFLOP/s (by our count of its operations, the LoRA run above reached 82 %: *Further*). For an update the host moves 14 bytes a
-# weight: it reads a gradient (2), and reads and writes the weight (4) and both moments (8). The card does 2 operations for a
-# weight and token forward, 2 again where layers are recomputed, and 4 backward; attention comes on top.
+# arithmetic: 110 of 165 TFLOP/s (by our count of its operations, the LoRA run above reached 82 %: *Further*). For an
+# update the host moves 14 bytes a weight: it reads a gradient (2), and reads and writes the weight (4) and both moments
+# (8). The card does 2 operations for a weight and token forward, 2 again where layers are recomputed, and 4 backward;
+# attention comes on top.
 #
 # So *if nothing overlaps* the card computes for one second and waits for three or four. torchao's
 # `CPUOffloadOptimizer(…, offload_gradients=True)` sends gradients during the backward pass. By its README, 1.1 billion
 # weights (RTX 4070 Ti SUPER, DDR4) took 1.53 s a step in place of 1.27: 0.26 s more, where our sum gives 0.59. With state
-# alone on the host and a compiled model it was 0.57 s more, with DeepSpeed's ZeRO-Offload, untuned, 1.86. torchao's host
-# keeps gradients too. *Further*: overlap, and moments in pages.
+# alone on the host it was 0.25 s more, and 0.57 with a compiled model; with DeepSpeed's ZeRO-Offload, untuned, 1.86.
+# torchao's host keeps gradients too. *Further*: overlap, and moments in pages.
 
 # %% [markdown] slide="subslide"
-# The other price is precision. As lesson 08 warned, an update smaller than half the distance to the next bfloat16 value is
-# lost. 300 equal steps of AdamW, with weights and moments in bfloat16 or float32:
+# The other price is precision. As lesson 08 warned, an update smaller than half the distance to the next bfloat16 value
+# is lost. 300 equal steps of AdamW, with weights and moments in bfloat16 or float32:
 
 # %% folded=true
 torch.manual_seed(0)
@@ -411,8 +412,8 @@ print(f"asked for: {300 * 2e-5:.1e}")
 
 # %% [markdown] slide="notes"
 # In bfloat16 70 % of these weights never moved. Their rounding is why: in float32 all of them move, and in 300 steps
-# moments in bfloat16 hardly matter (in thousands they can: *Further*). So it is a price of 16-bit weights, not of *both at
-# once*: AdamW alone pays it here. One remedy costs the card no memory: the host keeps weights and moments in float32
+# moments in bfloat16 hardly matter (in thousands they can: *Further*). So it is a price of 16-bit weights, not of *both
+# at once*: AdamW alone pays it here. One remedy costs the card no memory: the host keeps weights and moments in float32
 # (ZeRO-Offload: Ren and others, 2021), 90 GiB in place of 45, and moves twice the bytes to update.
 
 # %% [markdown] slide="slide"
@@ -457,9 +458,9 @@ judge([92])
 #
 # > 2 · layers · key–value heads · values a head · bytes a value
 #
-# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four query heads: *grouped-query attention*.
-# (A trained model can be given it too, if it is trained a little further: Ainslie and others, 2023.)
-# By hand, and in a real forward pass on shapes:
+# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four query heads: *grouped-query
+# attention*. (A trained model can be given it too, if it is trained a little further: Ainslie and others, 2023.) By hand,
+# and in a real forward pass on shapes:
 
 # %%
 per_token = 2 * 32 * 8 * 128 * 2
@@ -504,12 +505,11 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# Weights and caches alone are counted. Reserve room for 8,192 tokens, as long a text as the model was trained on, and at most
-# 8 users fit; without shared heads, one. What 8 leave is hardly enough for the maps of a prompt, so a real server takes fewer
-# (*Further*). vLLM hands out the cache in *pages* of 16 tokens, so that a sequence takes room for what it has
+# Weights and caches alone are counted. Reserve room for 8,192 tokens, as long a text as the model was trained on, and at
+# most 8 users fit; without shared heads, one. What 8 leave is hardly enough for the maps of a prompt, so a real server
+# takes fewer (*Further*). vLLM hands out the cache in *pages* of 16 tokens, so that a sequence takes room for what it has
 # written, not for what it might write, and sequences that begin alike share pages (Kwon and others, 2023). But sequences
-# grow. When no page is left, a sequence is
-# *preempted*: its pages are freed, and its cache is computed again later.
+# grow. When no page is left, a sequence is *preempted*: its pages are freed, and its cache is computed again later.
 
 # %% [markdown] slide="slide"
 # ## How fast does it write?
@@ -600,21 +600,20 @@ print(f"or both weights at {100 * alike / on_paper.reached_bytes_per_s():.0f} %,
 print(f"and {1e3 * besides:.1f} ms besides")
 
 # %% [markdown] slide="notes"
-# Two operations for a weight of two bytes are one operation a byte, far left of the ridge, where reading is the bound. The
-# measured point is at four fifths of it. Hollow points are modelled, at the rates that we expect.
+# Two operations for a weight of two bytes are one operation a byte, far left of the ridge, where reading is the bound.
+# The measured point is at four fifths of it. Hollow points are modelled, at the rates that we expect.
 #
 # The last lines fit the rates published for 512 to 8,192 tokens, in 16 bits and in 4 to 6 (Q4_K_M). A token's time is a
-# sum: a part that depends on the format of the weights, and a part that grows with the cache, alike for either format. Two
-# formats cannot tell how much of the first part is reading: a bandwidth for each format fits, and so does one bandwidth for
-# both, with a fixed time on top. The second is twice what our 75 % gives for the cache. (The
-# published command does not ask for fused attention.) From here
-# on nothing is measured.
+# sum: a part that depends on the format of the weights, and a part that grows with the cache, alike for either format.
+# Two formats cannot tell how much of the first part is reading: a bandwidth for each format fits, and so does one
+# bandwidth for both, with a fixed time on top. The second is twice what our 75 % gives for the cache. (The published
+# command does not ask for fused attention.) What follows is computed by the rule.
 
 # %% [markdown] slide="slide"
 # ## A full card
 #
-# Sequences served at once share the reading of the weights; each reads its own cache, where texts differ. Eight users with
-# 8,192 tokens each fill the card.
+# Sequences served at once share the reading of the weights; each reads its own cache, where texts differ. Eight users
+# with 8,192 tokens each fill the card.
 
 # %% folded=true
 def each(context, sequences, bits=16.0, value_bytes=2.0, on=card):
@@ -677,8 +676,8 @@ plane(
 #
 # > max(weights / bandwidth, users · operations / arithmetic) + users · cache / bandwidth
 #
-# Products read or compute, whichever takes longer; attention reads. Where products read, **a full card is read once a step,
-# whoever fills it.**
+# Products read or compute, whichever takes longer; attention reads. Where products read, **a full card is read once a
+# step, whoever fills it.**
 
 # %% folded=true
 faster = {
@@ -714,19 +713,19 @@ few_bits = 1 / (max(alone, computing) + 70 * 2048 * slope)
 print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few_bits:.0f}")
 
 # %% [markdown] slide="notes"
-# Eight users of 8,192 tokens and 32 of 2,048 both get 32 tokens a second: either way a step reads the weights and 8 GiB of
-# caches. So on a full card smaller weights or caches bring users, and no speed, if caches are read as fast as weights. On
-# a card that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone 144
-# in place of 49. Both are the rule's, which flatters 4 bits: with as long a cache llama.cpp wrote 119 in place of 53.
+# Eight users of 8,192 tokens and 32 of 2,048 both get 32 tokens a second: either way a step reads the weights and 8 GiB
+# of caches. So on a full card smaller weights or caches bring users, and no speed, if caches are read as fast as weights.
+# On a card that is not full they bring speed: with 4-bit weights the same 32 users get 56 in place of 32, and one alone
+# 144 in place of 49. Both are the rule's, which flatters 4 bits: with as long a cache llama.cpp wrote 119 in place of 53.
 #
-# Eight users wait for reading and nothing else. With 4-bit weights products compute from 49 users on. Attention reads on, so
-# at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the whole time is proportional to the
+# Eight users wait for reading and nothing else. With 4-bit weights products compute from 49 users on. Attention reads on,
+# so at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the whole time is proportional to the
 # users, and the total grows no more.
 #
-# What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth stands for all of that, and may
-# err: llama.cpp took less for the weights in 16 bits, 18.2 ms in place of 19.9, and twice as long for a cache. If eight
-# caches take eight times as long as one did there, each of the eight gets 24 tokens a second in place of 32, and each of
-# the 70 with 4-bit weights 17 in place of 29.
+# What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth stands for all of that, and
+# may err: llama.cpp took less for the weights in 16 bits, 18.2 ms in place of 19.9, and twice as long for a cache. If
+# eight caches take eight times as long as one did there, each of the eight gets 24 tokens a second in place of 32, and
+# each of the 70 with 4-bit weights 17 in place of 29.
 
 # %% [markdown] slide="slide"
 # **What would you shrink?** Say that users have 2,048 tokens each. Do you put the weights in 4 bits, or the caches in 8?
@@ -755,14 +754,14 @@ for what, weights, bits, value_bytes in (
 # </details>
 
 # %% [markdown] slide="notes"
-# (On the small card the 65 users of 8-bit caches and the 70 of 4-bit weights get as much in all, within 2 %: the rates that we
-# expect are not known that well.)
+# (On the small card the 65 users of 8-bit caches and the 70 of 4-bit weights get as much in all, within 2 %: the rates
+# that we expect are not known that well.)
 #
-# Both are paid for in rounding. For Llama-3-8B llama.cpp's Q4_K_M raises the *perplexity*, e to the mean loss, from 6.23 to
-# 6.41 on WikiText-2, by 2.8 %; weights in 8 bits raise it by 0.04 % (its README on perplexity, revision f364eb6f). For NF4 and for 8-bit
-# caches we have no such figure. We suppose a kernel that unpacks 4-bit weights while it multiplies. Where a 16-bit copy is
-# written first and read again, as by bitsandbytes for a batch, 4.6 bytes a weight move in place of 2: 4 bits buy room and
-# cost speed.
+# Both are paid for in rounding. For Llama-3-8B llama.cpp's Q4_K_M raises the *perplexity*, e to the mean loss, from 6.23
+# to 6.41 on WikiText-2, by 2.8 %; weights in 8 bits raise it by 0.04 % (its README on perplexity, revision f364eb6f). For
+# NF4 and for 8-bit caches we have no such figure. We suppose a kernel that unpacks 4-bit weights while it multiplies.
+# Where a 16-bit copy is written first and read again, as by bitsandbytes for a batch, 4.6 bytes a weight move in place of
+# 2: 4 bits buy room and cost speed.
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -782,8 +781,8 @@ for what, weights, bits, value_bytes in (
 # All 8 billion weights train on 24 GiB, with up to 4,779 tokens; an update takes three or four seconds if nothing
 # overlaps, and less if much does. At most eight users fit, with 8,192 tokens each, in 16 bits.
 #
-# Decode mostly reads, and a full card is read once a step. Smaller weights or caches make room for more users. Each stays as
-# fast, if caches are read as fast as weights and products compute for no longer than they read.
+# Decode mostly reads, and a full card is read once a step. Smaller weights or caches make room for more users. Each stays
+# as fast, if caches are read as fast as weights and products compute for no longer than they read.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -829,8 +828,8 @@ print(f"by hand {format_bytes((65 + 1 + 2) * 2048 * 4096 * 2)};", end=" ")
 print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 
 # %% [markdown] slide="skip"
-# **Merging rounds.** Updates of rank 16, a tenth to a thousandth of the weights' size. *Arrives*: how much of the update is
-# in what the weights have changed by; *noise*: the rest of that, in per cent of the update.
+# **Merging rounds.** Updates of rank 16, a tenth to a thousandth of the weights' size. *Arrives*: how much of the update
+# is in what the weights have changed by; *noise*: the rest of that, in per cent of the update.
 
 # %% slide="skip" folded=true
 torch.manual_seed(0)
@@ -981,8 +980,8 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
 # %% [markdown] slide="skip"
 # With `out` alive in both programs and nothing in float32, 4 bits save 146 MiB. The rest in float32 makes that an
 # extra: the logits, 4,096 × 49,152 values, take 768 MiB in place of 384. Without `out` in either program the extra is 65
-# MiB; with it the logits are still there at the peak, and the extra is 449 (measured: 429). Kept copies change nothing here: with
-# recomputation only one layer's exist at a time. (bitsandbytes keeps none.)
+# MiB; with it the logits are still there at the peak, and the extra is 449 (measured: 429). Kept copies change nothing
+# here: with recomputation only one layer's exist at a time. (bitsandbytes keeps none.)
 #
 # Three more published sentences, two of them about 4 bits:
 
@@ -1000,7 +999,7 @@ judge([89, 90, 91])
 #
 # ```python
 # model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)   # or quantization_config=…
-# lora = peft.LoraConfig(r=16, target_modules="all-linear")
+# lora = peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")   # s = lora_alpha / r
 # model = peft.get_peft_model(model, lora)
 # model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 # model.train()
@@ -1008,8 +1007,8 @@ judge([89, 90, 91])
 # ```
 #
 # peft keeps the adapters of a 16-bit model in float32, with a float32 copy of the input of each. In 16 bits, as we trace
-# them (`autocast_adapter_dtype=False`), they lose small updates, as any weight does. What float32 takes for one text of 2,048,
-# and without the tensors of logits:
+# them (`autocast_adapter_dtype=False`), they lose small updates, as any weight does. What float32 takes for one text of
+# 2,048, and without the tensors of logits:
 
 # %% slide="skip" folded=true
 exact = step("Llama-3-8B", Method("lora", "16 bits, adapters in float32"))
@@ -1022,9 +1021,9 @@ print(f" without logits {format_bytes(without_logits(exact) - without_logits(lor
 # is how a step gets into the backward pass. Your own model's step: `course trace --hf config.json`.
 
 # %% [markdown] slide="skip"
-# **Three published runs on this card.** torchtune's README lists Llama-3.1-8B, of the same shape, on two texts of 2,048: LoRA,
-# LoRA with a base in 4 bits, and all weights. The last keeps 8-bit moments in pages that move to the card, and updates
-# there. Their loss is in pieces, so we leave the tensors of logits out, which may be too much:
+# **Three published runs on this card.** torchtune's README lists Llama-3.1-8B, of the same shape, on two texts of 2,048:
+# LoRA, LoRA with a base in 4 bits, and all weights. The last keeps 8-bit moments in pages that move to the card, and
+# updates there. Their loss is in pieces, so we leave the tensors of logits out, which may be too much:
 
 # %% slide="skip" folded=true
 for base, gib, rate in (("LoRA", 16.2, 3083), ("4-bit base and LoRA", 7.4, 2413)):
@@ -1040,9 +1039,9 @@ print(f"4,096 tokens of all weights: computing {4096 * operations / lora_rate:.1
 print(f"as in LoRA, {4096 * a_token:.1f} s at 67 %; published {4096 / 1650:.1f} s")
 
 # %% [markdown] slide="skip"
-# Both traces are 6 % above; what differs (they compile their layers) we have not told apart. If all weights compute at the
-# rate of LoRA, 0.7 s of the 2.5 are left for pages and update, half of the 1.4 s. Both ways at once, pages that stay on the
-# card, or copies beside the computing would explain it; which of them, the README does not say.
+# Both traces are 6 % above; what differs (they compile their layers) we have not told apart. If all weights compute at
+# the rate of LoRA, 0.7 s of the 2.5 are left for pages and update, half of the 1.4 s. Both ways at once, pages that stay
+# on the card, or copies beside the computing would explain it; which of them, the README does not say.
 
 # %% [markdown] slide="skip"
 # **How many tokens until the card waits no more?** All weights are trained, in one pass of so many tokens an update.
@@ -1066,10 +1065,10 @@ pd.DataFrame(
 ).set_index("host")
 
 # %% [markdown] slide="skip"
-# (At 67 % of the arithmetic; at 82 %, as LoRA, 1.23 times as many.) If copies and update take turns, the card needs more tokens
-# than it has room for. If they overlap, the 4,779 that fit are enough with the faster memory at 67 %, and 4 % too few
-# at 82 %; with the slower one they are not enough at either. Several passes can add up their gradients on the host, which
-# then updates once.
+# (At 67 % of the arithmetic; at 82 %, as LoRA, 1.23 times as many.) If copies and update take turns, the card needs more
+# tokens than it has room for. If they overlap, the 4,779 that fit are enough with the faster memory at 67 %, and 4 % too
+# few at 82 %; with the slower one they are not enough at either. Several passes can add up their gradients on the host,
+# which then updates once.
 
 # %% [markdown] slide="skip"
 # **A server keeps the card full**: a new sequence enters as soon as one has ended (*continuous batching*). Its prompt,

@@ -20,7 +20,7 @@
 # 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
-# About 120 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
+# About 135 minutes without *Further*, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch,
 # its phases.
 # No GPU is needed. Some numbers are measured on the machine in front of you, so yours differ from those printed here.
 
@@ -62,8 +62,8 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 # 64 inputs, 100 hidden units, 10 outputs. Would an RTX 4090 train this network faster than the machine in front of you?
 
 # %% [markdown] slide="notes"
-# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32, by gradient descent with
-# momentum, in PyTorch as it runs without `torch.compile`, with the data on the card already.
+# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32, by gradient descent
+# with momentum, in PyTorch as it runs without `torch.compile`, with the data on the card already.
 
 # %%
 guess = predict(
@@ -98,8 +98,8 @@ machine(
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU shortens that wait with *caches*, small fast
 # memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
-# *threads*, runs of one short program, and while some wait, others compute. Our network's first layer has 3,200 outputs at
-# batch 32. With a thread for each:
+# *threads*, runs of one short program, and while some wait, others compute. Our network's first layer has 3,200 outputs
+# at batch 32. With a thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -137,8 +137,8 @@ measured_here.table()
 # launch cost is the host's, not the card's.
 #
 # For the RTX 4090 take 67 % of its 82.6 TFLOP/s, 75 % of its 1,008 GB/s, and 10 µs for a launch; 5 to 15 are reported
-# (indepth.dev), from another host than this one, whose Python we shall charge. We have not timed an RTX 4090: all its times
-# in this lesson come from this model, which published times of two other cards will test.
+# (indepth.dev), from another host than this one, whose Python we shall charge. We have not timed an RTX 4090: all its
+# times in this lesson come from this model, which published times of two other cards will test.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached 67 % of the
 # arithmetic on one card of 2015. 75 % of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
@@ -277,7 +277,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: so much of the first bar is the cost of calling.
+# The middle bar has the same calls with next to nothing to compute: about so much of the first bar is the cost of calling
+# (if it is the longer one, the machine was busy).
 # Where the code cannot be written without many small operators, `torch.compile` fuses several into one kernel, and CUDA
 # graphs issue a whole step at once.
 #
@@ -358,12 +359,12 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Rings: measured here. Blue: the model's card, for four prices of a launch; the highest, Python included, is what a timing
-# of NVIDIA's comes to, next. Which would be this host's? The first table has its launch, framework included; a driver's
-# call would come on top. (At which price the bet is even is printed below the bet.) Dashed: each batch copied first, over
-# PCIe 4.0, from pinned memory and without waiting, so that samples and labels cost two more calls of 10 µs. Dots:
-# crossovers. This machine's line bends: one more sample costs more at some batches than at others. The estimate by hand
-# takes its first 31 samples for the rule.
+# Rings: measured here. Blue: the model's card, for four prices of a launch; the highest, Python included, is what a
+# timing of NVIDIA's comes to, next. Which would be this host's? The first table has its launch, framework included; a
+# driver's call would come on top. (At which price the bet is even is printed below the bet.) Dashed: each batch copied
+# first, over PCIe 4.0, from pinned memory and without waiting, so that samples and labels cost two more calls of 10 µs.
+# Dots: crossovers. This machine's line bends: one more sample costs more at some batches than at others. The estimate by
+# hand takes its first 31 samples for the rule.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** NVIDIA timed ResNet-50, forward only, in PyTorch (DeepLearningExamples, 2021). A V100 has
@@ -397,11 +398,11 @@ plane(
 # quarter less, and so is three times as fast as the T4. It may reach more than our shares of its arithmetic or its
 # bandwidth, or need fewer operations than we count (as Winograd kernels do); the timing does not say which.
 #
-# The flat part is not. At batch 1 the V100, with about twice the arithmetic rate, takes as long as the T4. Either the host
-# decides, or the kernels have too few threads to fill either card. (The T4's host is not named.) Launches of 10 µs are
-# not enough: the flat part is six times as high, 60 µs a kernel. Python is in it, and whatever NVIDIA's loop does between
-# batches; the shares were not published. With 60 µs for each kernel the model comes within a quarter of all the T4's
-# times. The higher the flat part, the later a card gets ahead.
+# The flat part is not. At batch 1 the V100, with about twice the arithmetic rate, takes as long as the T4. Either the
+# host decides, or the kernels have too few threads to fill either card. (The T4's host is not named.) Launches of 10 µs
+# are not enough: the flat part is six times as high, 60 µs a kernel. Python is in it, as in the whole bars of the bet,
+# and whatever NVIDIA's loop does between batches; the shares were not published. With 60 µs for each kernel the model
+# comes within a quarter of all the T4's times. The higher the flat part, the later a card gets ahead.
 #
 # Crossovers were measured too, in R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3 and
 # a GTX 1080 Ti (`paddle_notes`, 2018). So a price of a launch taken from elsewhere gives no more than a range:
@@ -473,8 +474,8 @@ explorer
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# On a GPU, its data already there, you time a step with `time.perf_counter()`: first 32 rows, then a million, 31,250 times
-# the work.
+# On a GPU, its data already there, you time a step with `time.perf_counter()`: first 32 rows, then a million, 31,250
+# times the work.
 
 # %%
 guess_clock = predict(
@@ -526,8 +527,8 @@ host_queue(
 )
 
 # %% [markdown] slide="subslide"
-# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides, and a few steps before: the first
-# ones also load kernels and ask for memory.
+# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides, and a few steps before: the
+# first ones also load kernels and ask for memory.
 #
 # ```python
 # for _ in range(3):
@@ -644,8 +645,8 @@ plane(
 # Near the ridge either of the last two alone helps little.
 #
 # The lines are from one product and one copy; another shape may reach more or less. A ring above its slope got its bytes
-# faster than the copy did: a cache can do that. Small batches lie lower because the call is timed too; a large one can lie
-# lower where arithmetic and memory overlap less well than the formula has it.
+# faster than the copy did: a cache can do that. Small batches lie lower because the call is timed too. A large one can
+# lie lower too: its product has another shape, and arithmetic and memory may overlap less than the formula has it.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Using again what was read: a weight for every row, an input for every unit, and in a
@@ -677,10 +678,11 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="notes"
-# Width alone does nothing: with one row, as in fc6, each weight is used once. Rows alone do little: 64 → 100 moves 164
-# values a row, however many rows there are. A convolution has a row for each place of its map, 50,176 in conv1_2, and its
-# 3 × 3 window uses each input nine times. With a 1 × 1 window conv1_2 would be a dense layer of 64 → 64, with a ninth of
-# the operations for nearly the same bytes. conv1_1 has the large window too, but reads 3 channels to write 64.
+# Width alone does nothing: with one row, as in fc6, each weight is used once. Rows alone soon stop helping: 64 → 100
+# moves 164 values a row, however many rows there are. A convolution has a row for each place of its map, 50,176 in
+# conv1_2, and its 3 × 3 window uses each input nine times. With a 1 × 1 window conv1_2 would be a dense layer of 64 → 64,
+# with a ninth of the operations for nearly the same bytes. conv1_1 has the large window too, but reads 3 channels to
+# write 64.
 
 # %% [markdown] slide="slide"
 # ## What people believe
