@@ -747,7 +747,7 @@ what_they_buy(task, most, million, offers(rents, card, owned, kwh), known)
 #
 # How much training of a transformer does a dollar buy, beside an RTX 3090 (1.00)?
 
-# %% folded=true
+# %% slide="subslide" folded=true
 more_for_a_dollar(rents)
 
 # %% [markdown] slide="notes"

@@ -189,7 +189,7 @@ better = (
 )
 told(87, found, votes, better)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 together = {
     "weights and moments": ["parameters", "optimizer state"],
     "gradients": ["weight gradients"],
@@ -270,7 +270,7 @@ better = (
 )
 told(88, found, votes, better)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 bars = {
     f"{what}, {('2,048', '4,096')[i]}, {how}": at[i][what]
     for what, i in (("attention", 0), ("attention", 1), ("peak", 1))
@@ -418,7 +418,7 @@ better = (
 )
 told(1, found, votes, better)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 bars = {f"{card}, {library} ({year})": ratio for year, ratio, card, library in measured}
 bars |= equal
 side_by_side(

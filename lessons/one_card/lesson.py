@@ -576,7 +576,7 @@ roofline(on_paper, points,
          f"{points[2].intensity:.0f}, prefill {points[-1].intensity:,.0f}",
          precision="float16")  # fmt: skip
 
-# %% folded=true
+# %% slide="skip" folded=true
 bytes_share = wrote / one.tokens_per_second(on_paper)
 flops_share = wrote * one.flops / card.flops_per_s("float16")
 print(f"measured: {100 * bytes_share:.0f} % of the published bandwidth,", end=" ")
