@@ -821,7 +821,7 @@ flips(task, most, rents, known)
 # And when is your own card cheaper than the same card rented? Read *54 h; 63 %* so: if you cannot sell it, the card has
 # to work 54 hours a week for two years; if it works your 20, you need 63 % of your money back when you sell. (44 hours
 # and 54 % without the computer's 100 W.) Storage is left out. To keep 150 GB rented for two years, at 2 cents an hour,
-# would cost 350 dollars, most of a used card's price.
+# would cost 350 dollars.
 
 # %% folded=true
 buying(prices, computer, rents_asked(card), power, weekly, weeks)

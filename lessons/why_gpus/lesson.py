@@ -278,7 +278,7 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # The middle bar has the same calls with next to nothing to compute: about so much of the first bar is the cost of calling
-# (if it is the longer one, the machine was busy).
+# (a middle bar longer than the first is noise: run it again).
 # Where the code cannot be written without many small operators, `torch.compile` fuses several into one kernel, and CUDA
 # graphs issue a whole step at once.
 #
