@@ -344,7 +344,7 @@ better = (
 )
 told(4, found, votes, better)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 gain = {
     f"{card}, {link}, batch {batch:,}": on_cards(dense_net().at(batch), card, link, 4).speed_up
     for card, link, batch in (
