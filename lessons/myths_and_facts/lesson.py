@@ -189,7 +189,7 @@ better = (
 )
 told(87, found, votes, better)
 
-# %% slide="subslide" folded=true
+# %% slide="skip" folded=true
 together = {
     "weights and moments": ["parameters", "optimizer state"],
     "gradients": ["weight gradients"],
