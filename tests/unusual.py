@@ -102,7 +102,7 @@ UNUSUAL: dict[str, dict[str, str]] = {
     },
     "your_plan": {
         "keywords": "def your_plan():\n    return Problem(network='VGG-16', batch=192, device='T4'), Plan(batch=192, micro_batch=64)\n",
-        "found": "def your_plan():\n    own = Problem('VGG-16', 192, 'T4')\n    best = fastest(e for e in combinations(own, [32, 64], ('float32',), ('none',), (1,)) if e.state == 'fits')\n    return own, best.plan\n",
+        "found": "def your_plan():\n    own = Problem('VGG-16', 192, 'T4')\n    best = min((e for e in combinations(own, [32, 64], ('float32',), ('none',), (1,)) if e.state == 'fits'), key=lambda e: e.seconds)\n    return own, best.plan\n",
         "replace": "from dataclasses import replace\ndef your_plan():\n    problem = Problem('VGG-16', 192, 'T4')\n    return problem, replace(Plan(problem.batch), micro_batch=problem.batch // 6)\n",
         "unpacked": "def your_plan(**more):\n    return (*(make(*given, **more) for make, given in ((Problem, ('VGG-16', 192, 'T4')), (Plan, (192, 4 ** 3)))),)\n",
         "a lambda": "your_plan = lambda n=3 * 2 ** 6: (Problem('VGG-16', n, 'T4'), Plan(n, micro_batch=2 ** 6))\n",
