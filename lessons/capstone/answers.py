@@ -6,7 +6,8 @@ import math
 import numpy as np
 
 from course_utils.units import CourseError
-from lessons.capstone.plan import Plan, Problem, combinations, fastest
+from lessons.capstone.plan import Plan, Problem
+from lessons.capstone.search import combinations, fastest
 
 
 def bytes_by_terms(batch, parts, half, context_bytes, fixed_bytes, accumulated_bytes, bytes_per_sample, copies_bytes):

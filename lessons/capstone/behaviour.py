@@ -10,16 +10,8 @@ from course_utils.techniques.capacity import NO
 from course_utils.units import format_bytes
 from lessons.capstone import judge as planning
 from lessons.capstone.judge import Looks, OwnLook, PlanLook
-from lessons.capstone.plan import (
-    ANOTHER_BATCH,
-    ANOTHER_NETWORK,
-    BATCH_NORM,
-    OFFLOADS,
-    Evaluation,
-    Plan,
-    Problem,
-    combinations,
-)
+from lessons.capstone.plan import ANOTHER_BATCH, ANOTHER_NETWORK, BATCH_NORM, OFFLOADS, Evaluation, Plan, Problem
+from lessons.capstone.search import combinations
 from lessons.shared.judged import PropertyCheck
 
 # -- 5. a problem and a plan of one's own ------------------------------------------------------------------------------

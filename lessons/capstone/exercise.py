@@ -21,7 +21,8 @@
 # %%
 from course_utils.machine.hardware import devices
 from course_utils.networks import NETWORKS
-from lessons.capstone.plan import Plan, Problem, Refused, combinations, table
+from lessons.capstone.plan import Plan, Problem, Refused
+from lessons.capstone.search import combinations, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
 # ## 1. What a plan needs

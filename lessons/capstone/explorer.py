@@ -19,19 +19,9 @@ from course_utils.figures import Picture
 from course_utils.techniques.capacity import FITS, NO, TIGHT
 from course_utils.techniques.offload import WINDOW
 from course_utils.units import CourseError, format_bytes, format_seconds
-from lessons.capstone.plan import (
-    OFFLOADS,
-    TIE,
-    TOLERANCE,
-    Evaluation,
-    Plan,
-    Problem,
-    combinations,
-    fastest,
-    pareto_front,
-    tied,
-)
+from lessons.capstone.plan import OFFLOADS, TOLERANCE, Evaluation, Plan, Problem
 from lessons.capstone.plans import plan_plane
+from lessons.capstone.search import TIE, combinations, fastest, pareto_front, tied
 from lessons.shared.recompute import Segment
 from lessons.shared.recompute.real import parts
 
@@ -133,9 +123,7 @@ class PlanExplorer(Explorer):
         """What the controls say."""
         micro = None if self.micro.value == self._problem.batch else self.micro.value
         offload, window = self.offload.value
-        return Plan(
-            self._problem.batch, micro, self.precision.value, offload, window, segments=self.segments.value
-        )
+        return Plan(self._problem.batch, micro, self.precision.value, offload, window, segments=self.segments.value)
 
     def view(self) -> View:
         """The plan among all of them, and what it comes to in words; its peak is watched."""

@@ -16,7 +16,8 @@ from classroom.questions.core import has_dots
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import NO, TIGHT
 from course_utils.units import GIB, CourseError, require_one_of
-from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest
+from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused
+from lessons.capstone.search import combinations, fastest
 from lessons.shared.judged import Unfit
 from lessons.shared.replay.form import packed, unpacked
 

@@ -42,19 +42,9 @@ from course_utils.techniques.offload import BACK, OUT, simulate_work
 from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE
 from course_utils.units import GIB, MIB, as_written, format_bytes, format_seconds
 from lessons.capstone.explorer import chosen_segments, plan_explorer
-from lessons.capstone.plan import (
-    ROUNDING,
-    TIE,
-    Plan,
-    Problem,
-    Refused,
-    combinations,
-    fastest,
-    pareto_front,
-    table,
-    tied,
-)
+from lessons.capstone.plan import ROUNDING, Plan, Problem, Refused
 from lessons.capstone.plans import plan_plane
+from lessons.capstone.search import TIE, combinations, fastest, pareto_front, table, tied
 from lessons.claims import judge
 from lessons.shared import digits
 from lessons.shared.offload_real import OffloadActivations

@@ -7,12 +7,9 @@ step, accumulation repeats its passes, offload schedules each pass. Nothing is a
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +19,13 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, TIGHT, Demand, Fit, known_context, spare_bytes
+from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.trace import training_step
-from course_utils.units import CourseError, as_written, format_bytes, format_seconds, require_one_of, require_whole
+from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of, require_whole
 from lessons.capstone.times import seconds_of
 from lessons.shared.recompute import Chain, Segment, checkpointed, evenly
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRECISIONS = hardware.PRECISIONS
 OFFLOADS = ("none", "conv", "all", "windowed")
@@ -45,7 +39,6 @@ OTHER_NETWORKS = {
 ANOTHER_NETWORK, ANOTHER_BATCH = "another network", "another batch"
 BATCH_NORM, NO_ARITHMETIC = "batch norm", "precision"
 ROUNDING, TOLERANCE = "to the rounding of float32", "to the tolerance of 16 bits"
-TIE = 0.01  # of the time of the fastest that fits: what takes longer by less, the model of kernels does not rank
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -405,69 +398,3 @@ class Problem:
         if plan.precision == "bfloat16" and not self.device.bfloat16:
             why = f"the {self.device.name} does not compute in bfloat16: choose float16 or float32"
             raise Refused(NO_ARITHMETIC, why)
-
-
-def combinations(
-    problem: Problem,
-    micro_batches: Iterable[int | None] = (None,),
-    precisions: Iterable[str] = ("float32", "float16"),
-    offloads: Iterable[str] = OFFLOADS,
-    segments: Iterable[int | tuple[Segment, ...]] = (1,),
-    windows: Iterable[int] = (WINDOW,),
-    every: Iterable[int] = (1,),
-) -> list[Evaluation]:
-    """Every combination, of windows with "windowed" alone and of `every` with any offload, but for those refused."""
-    windows, every = tuple(windows), tuple(every)
-    ways = [(name, window) for name in offloads for window in (windows if name == "windowed" else (WINDOW,))]
-    some = [(*way, one) for way in ways for one in (every if way[0] != "none" else (1,))]
-    found: list[Evaluation] = []
-    for micro, precision, (policy, window, one), pieces in itertools.product(micro_batches, precisions, some, segments):
-        at_once = None if micro == problem.batch else micro
-        plan = Plan(problem.batch, at_once, precision, policy, window, segments=pieces, every=one)
-        with contextlib.suppress(Refused):
-            found.append(problem.evaluate(plan))
-    return found
-
-
-def pareto_front(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Those that no other beats: none needs as little memory in less time, or less in as little. Fastest first."""
-    front: list[Evaluation] = []
-    for one in sorted(evaluations, key=lambda one: (one.seconds, one.tensor_bytes)):
-        if not front or one.tensor_bytes < front[-1].tensor_bytes:
-            front.append(one)
-    return front
-
-
-def table(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
-    """One row a plan: what it does, peak, verdict (and what makes it tight), time, and what that is against plain."""
-    import pandas as pd
-
-    rows = []
-    for one in evaluations:
-        peak, time = format_bytes(one.tensor_bytes), format_seconds(one.seconds, 2)
-        state = f"{TIGHT}: {one.verdict.decided}" if one.state == TIGHT else one.state
-        rows.append((str(one.plan), peak, state, time, as_written(f"{100 * one.lost:+.1f} %")))
-    return pd.DataFrame(rows, columns=["plan", "peak", "card", "time", "against plain"]).set_index("plan")
-
-
-def fastest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """Of those whose tensors fit the one with the least time, of several the least memory; None if there is none."""
-    fitting = [one for one in evaluations if one.feasible]
-    return min(fitting, key=lambda one: (one.seconds, one.tensor_bytes), default=None)
-
-
-def tied(
-    evaluations: Iterable[Evaluation], seconds: Callable[[Evaluation], float] = lambda one: one.seconds
-) -> list[Evaluation]:
-    """Those that surely fit and take at most TIE longer than the fastest of them; the least to build first."""
-    found = list(evaluations)
-    least = next((seconds(one) for one in sorted(found, key=seconds) if one.state == FITS), 0.0)
-    near = [one for one in found if seconds(one) <= (1 + TIE) * least]  # what is slower need not be judged
-    return sorted((one for one in near if one.state == FITS), key=_to_build)
-
-
-def _to_build(one: Evaluation) -> tuple[int, bool, int, int]:
-    """What there is to build: techniques, then whether there are copies, then segments, then micro-batches."""
-    plan = one.plan
-    segments = plan.segments if isinstance(plan.segments, int) else len(plan.segments)
-    return len(plan.techniques), plan.offload != "none", segments, plan.parts

@@ -38,7 +38,8 @@ from lessons.batch_size.accumulation import Cut, accumulation, micro_batches
 from lessons.batch_size.explorer import batch_explorer
 from lessons.batch_size.explorer import sentences as accumulated
 from lessons.capstone.explorer import chosen_segments, plan_explorer
-from lessons.capstone.plan import TIE, Plan, Problem
+from lessons.capstone.plan import Plan, Problem
+from lessons.capstone.search import TIE
 from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.explorer import sentences as held
 from lessons.many_gpus.explorer import cards_explorer

@@ -42,12 +42,8 @@ from lessons.capstone.plan import (
     Plan,
     Problem,
     Refused,
-    combinations,
-    fastest,
-    pareto_front,
-    table,
-    tied,
 )
+from lessons.capstone.search import combinations, fastest, pareto_front, table, tied
 from lessons.shared.recompute import checkpointed
 
 TITAN_X = hardware.device("Titan X (Maxwell)")
