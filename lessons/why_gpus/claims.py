@@ -241,12 +241,12 @@ def _always_for_matrices() -> Finding:
     card, xeons = (roofline_seconds(2.0 * there**3, 12.0 * there**2, one) for one in (hardware.device(CARD), XEONS))
     return Finding(
         PARTLY if there > 2 else RIGHT,
-        f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
-        "brought and fetched, in three copies",
-        f"At n = {there} the card works {format_seconds(card, 2)} on a launch of "
-        f"{format_seconds(hardware.device(CARD).launch_seconds, 2)}, the Xeons {format_seconds(xeons, 2)} on one of "
-        f"{format_seconds(XEONS.launch_seconds, 2)}. In the model, with launches as short as the CPU's, n = {cheap} is "
-        "enough.",
+        f"a product of two n × n matrices, by the model, both at the same share of their peaks, with a launch of "
+        f"{format_seconds(hardware.device(CARD).launch_seconds, 2)} on the GPU and of "
+        f"{format_seconds(XEONS.launch_seconds, 2)} on the CPU: the GPU is ahead from n = {there} on, from {brought} "
+        "if they have to be brought and fetched, in three copies",
+        f"At n = {there} the card works {format_seconds(card, 2)} after its launch, the Xeons "
+        f"{format_seconds(xeons, 2)}. With launches as short as the CPU's, n = {cheap} is enough.",
     )
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS, percent
-from course_utils.machine.hardware import Device, device, devices, link, links
+from course_utils.machine.hardware import LAUNCH_SECONDS, Device, device, devices, link, links
 from course_utils.units import format_seconds, require_whole
-from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, rough, said
+from lessons.why_gpus.crossover import GPU_LAUNCH_SECONDS, BatchTimes, Lead, batch_times, leads, rough, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 from lessons.why_gpus.machine import XEONS
 
@@ -27,7 +27,6 @@ UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
-ROUGHLY = " The model takes 10 µs for a launch; 5 or 60 µs move this by ten times and more."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 
@@ -45,7 +44,7 @@ def sentences(
     """
     slow, fast = float(cpu.at(batch)), float(gpu.at(batch))
     ratio = max(slow, fast) / min(slow, fast)
-    ahead = "a tie" if ratio < TIE else f"the {'GPU' if fast < slow else 'CPU'} is {_times(ratio)} faster"
+    ahead = "a tie" if ratio < TIE else f"the {'GPU' if fast < slow else 'CPU'} is {_times(ratio)} as fast"
     state = f"Batch {batch:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: {ahead}."
     work = float(gpu.work(batch))
     if gpu.fixed >= work:
@@ -59,8 +58,28 @@ def sentences(
     shares = [f"{name} {percent(part, fast)}" for name, part in parts.items() if part > 0.005 * fast]
     culprit = f"{who}: {', '.join(shares)}."
     way_out = said("the CPU", "the GPU", changes)
-    sure = ROUGHLY if len(changes) > 1 else ""
-    return state, culprit, f"{way_out[0].upper()}{way_out[1:]}.{sure}"
+    return state, culprit, f"{way_out[0].upper()}{way_out[1:]}.{_unsure(cpu, gpu, changes)}"
+
+
+def _unsure(cpu: BatchTimes, gpu: BatchTimes, changes: Sequence[Lead]) -> str:
+    """Where the GPU would get ahead if its launches cost as little or as much as reported; "" if at the same batch."""
+    others = {}
+    for seconds in GPU_LAUNCH_SECONDS:
+        launches = gpu.launches * seconds / LAUNCH_SECONDS
+        other = replace(gpu, launches=launches, fixed=gpu.fixed - gpu.launches + launches)
+        others[seconds] = _gets_ahead(leads(cpu, other))
+    if {*others.values()} == {_gets_ahead(changes)}:
+        return ""
+    words = ", ".join(f"with {format_seconds(seconds)} the GPU {where}" for seconds, where in others.items())
+    return f" That assumes {format_seconds(LAUNCH_SECONDS)} for a launch: {words}."
+
+
+def _gets_ahead(changes: Sequence[Lead]) -> str:
+    """Where the GPU leads for the first time."""
+    batch = next((lead.batch for lead in changes if not lead.first), None)
+    if batch is None:
+        return "never gets ahead"
+    return "is ahead from batch 1" if batch == 1 else f"gets ahead near batch {rough(batch - 1)}"
 
 
 def _difference(change: float) -> str:
@@ -167,7 +186,7 @@ def who_wins_explorer(
     return WhoWinsExplorer(cpus, start, python_seconds)
 
 
-# What a page without a kernel shows: all that *Try two things* asks.
+# What a page without a kernel shows: what the lesson asks for, and other sizes.
 PAGE = Page(
     who_wins_explorer,
     {

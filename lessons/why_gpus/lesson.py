@@ -62,8 +62,8 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 # 64 inputs, 100 hidden units, 10 outputs. Would an RTX 4090 train this network faster than the machine in front of you?
 
 # %% [markdown] slide="notes"
-# It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32, by gradient descent
-# with momentum, in PyTorch as it runs without `torch.compile`, with the data on the card already.
+# It could read digits of 8 × 8 pixels. You train it on batches of 32, by gradient descent with momentum, in PyTorch
+# without `torch.compile`. The data is on the card already.
 
 # %%
 guess = predict(
@@ -92,14 +92,14 @@ machine(
 
 # %% [markdown] slide="notes"
 # Two Xeons of 2014 and a Titan X of 2015, drawn to one scale (*in use*: three quarters of the published rate, assumed).
-# A *lane* (sold as a "CUDA core") can do one multiply-add in each clock cycle; a CPU's core has lanes too, here with
+# A *lane* (sold as a "CUDA core") can do one multiply-add in each clock cycle. A CPU's core has lanes too, here with
 # more than twice the clock. A GPU's lanes come in groups, *streaming multiprocessors* (SMs). The black line between the
-# memories is the *link*, here PCIe: what starts in the computer's memory and is needed on the card crosses it.
+# memories is the *link*, here PCIe. Data that starts in the computer's memory reaches the card over it.
 #
 # A number from memory takes several hundred clock cycles to arrive. A CPU shortens that wait with *caches*, small fast
 # memories on the chip. A GPU has caches too, but leans on *latency hiding*: an SM of this card holds up to 2,048
-# *threads*, runs of one short program, and while some wait, others compute. Our network's first layer has 3,200 outputs
-# at batch 32. With a thread for each:
+# *threads*, runs of one short program, and while some wait, others compute. Take a thread for each of the 3,200 outputs
+# that our network's first layer has at batch 32:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -114,8 +114,8 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 
 # %% [markdown] slide="notes"
 # This machine's three are measured now. For the launch we time an addition of two numbers, which is little else; for the
-# arithmetic rate, a product of two 512 × 512 matrices; for the bandwidth, a copy of 128 MiB. We keep the best of many
-# runs, on one CPU thread or on all. If the median was much slower, the machine may be busy: trust that row less.
+# arithmetic rate, a product of two 512 × 512 matrices; for the bandwidth, a copy of 128 MiB. The best of many runs
+# counts. If the median was much slower, the machine may be busy: trust that row less.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here(seconds=1)
@@ -136,9 +136,9 @@ measured_here.table()
 # notebook's kernel). PyTorch and the driver launch it, on the card's *host*, the computer that runs your Python. So the
 # launch cost is the host's, not the card's.
 #
-# For the RTX 4090 take 67 % of its 82.6 TFLOP/s, 75 % of its 1,008 GB/s, and 10 µs for a launch; 5 to 15 are reported
-# (indepth.dev), from another host than this one, whose Python we shall charge. We have not timed an RTX 4090: all its
-# times in this lesson come from this model, which published times of two other cards will test.
+# For the RTX 4090 take 67 % of its 82.6 TFLOP/s, 75 % of its 1,008 GB/s, and 10 µs for a launch (5 to 15 are reported,
+# indepth.dev). We have not timed an RTX 4090: all its times in this lesson come from this model, which published times
+# of two other cards will test.
 #
 # <details><summary>Where these shares come from</summary>The peaks are published. VGG-16 reached 67 % of the
 # arithmetic on one card of 2015. 75 % of the bandwidth is a choice: a copy on a card of 2013 reached 70 %. We
@@ -163,11 +163,12 @@ pd.DataFrame(rows, index=columns).T.map(lambda t: format_seconds(t, 2))
 
 # %% [markdown] slide="skip"
 # <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
-# bytes. With the Python around the launch, next, it takes more.</details>
+# bytes.</details>
 
 # %% [markdown] slide="notes"
-# The model has no caches, which may bring data sooner, and one rate for small products and large: this machine may be
-# faster than its row, or slower.
+# The model has one rate for small products and large, and no caches, so either device may be faster or slower than its
+# row. The RTX 4090's cache holds 72 MB; a copy of 16 MB, which fits, moved 3,645 GB/s (smallscientist1 on GitHub,
+# `cuda_microbenchmark`). While launches decide, that changes nothing: the card has hardly anything to fetch.
 
 # %% [markdown] slide="slide"
 # ## The whole step
@@ -177,8 +178,8 @@ pd.DataFrame(rows, index=columns).T.map(lambda t: format_seconds(t, 2))
 
 # %% [markdown] slide="notes"
 # Launches are not the only cost before the work. Python runs your lines, and autograd writes down what the backward
-# pass will need. To see what both cost, time the same step with 2 inputs and 2 units, or at batch 1, which leaves next
-# to nothing to compute. The fastest of all is the step's *overhead*:
+# pass will need. To see what all this costs, time the same step with 2 inputs and 2 units, or at batch 1, which leaves
+# next to nothing to compute. The fastest of all is the step's *overhead*:
 
 # %% tags=["nbval-ignore-output"] folded=true
 digits = contest(64, 100, mine, card, seconds=0.25)
@@ -195,6 +196,7 @@ bandwidth = card.reached_bytes_per_s() / mine.reached_bytes_per_s()
 ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 there = digits.there(32)
 most, least = (whole / one.there(32) for one in ends)
+tenth = (10 * whole - digits.python_seconds) / digits.launches
 # The host's whole time for a kernel, Python included, as a timing below comes to.
 priced = replace(digits, card=replace(card, launch_seconds=KERNEL_SECONDS), idle_seconds=0.0)
 reveal(
@@ -205,8 +207,11 @@ reveal(
         (bandwidth, "Those are the bandwidths. There is hardly anything to read here."),
         (20, "A rule of thumb for large networks. This one is over before the card is busy."),
         *((k, "A card speeds up work; there is little here.") for k in (3, 5, 10, 50, 100)),
-        (whole / priced.there(32), "So it is at 60 µs a kernel, as in a timing below."),
-        (0.1, "That would take launches dearer than any that we found."),
+        (
+            whole / priced.there(32),
+            "So it is at 60 µs a kernel with Python included, as in a timing below.",
+        ),
+        (0.1, f"That would take {format_seconds(tenth, 2)} a launch; 5 to 15 are reported."),
     ],
     against="of 10 µs",
     within=(least, most),
@@ -231,40 +236,44 @@ charges(
 )
 
 # %% [markdown] slide="notes"
-# - *Launches*: here as long as the addition measured above, framework included; for the card 10 µs for each kernel.
-# - *Python and autograd*: the rest of the fastest step, and whatever a call costs beyond an addition's. The card's host
-#   runs nearly the same lines, so we charge this to both sides.
-# - *Work not hidden*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last
-#   kernel. All the work before it runs while the host issues the next operators.
+# - *Launches*: here each operator costs what the addition above did; on the card each kernel costs 10 µs.
+# - *Python and autograd*: the rest of the overhead. The card's host runs nearly the same lines, so we charge it to both.
+# - *Work not hidden*: here, what the step takes beyond its overhead. A card's launches are *asynchronous* (PyTorch's
+#   documentation, *CUDA semantics*): the host puts operators into a queue and goes on, and the card works through the
+#   queue meanwhile. So only the last kernel's work is left when the host is done.
 #
-# A step like this is called *bound by overhead*.
-#
-# The model ignores that a card with few threads does not reach these rates, and that no kernel is shorter than some
-# minimum. That costs no time here, as long as each kernel but the last is done before the host has issued the next.
-# What a launch costs does matter. At 5 µs and at 15 µs the answer is still far from what the rates promise:
+# A step like the card's is called *bound by overhead*. A card with few threads does not reach its rates, and no kernel is
+# shorter than some minimum. The model ignores both. That costs no time here, as long as each kernel but the last is done
+# before the host has issued the next. What the host needs for a kernel does matter:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
 even = max(0.0, whole - digits.python_seconds - last_kernel) / digits.launches
-print(f"launches of 15 to 5 µs: {least:.2f} to {most:.2f} times as fast, {who}")
-print(f"even at launches of {format_seconds(even)}, Python apart")
+each = [1e6 * one.issuing.launch_seconds for one in (ends[0], digits, ends[1])]
+print("with Python, a launch of 5, 10 or 15 µs makes", end=" ")
+print(f"{each[0]:.0f}, {each[1]:.0f} or {each[2]:.0f} µs a kernel")
+print(f"the card is {most:.2f} times as fast at 5 µs, {least:.2f} times at 15: {who}")
+evenly = f"as fast as this machine at launches of {format_seconds(even)}"
+print(evenly if even else "slower than this machine even if launches were free")
 print(f"the rates alone: {bandwidth:,.0f} times (bandwidth), {arithmetic:,.0f} (arithmetic)")
-nothing_else = idle / (on_card + digits.python_seconds)
-print(f"the overhead alone, here's over the card's: {nothing_else:.2f} times")
+print(f"with no work at all: {idle / (on_card + digits.python_seconds):.2f} times as fast")
 
 # %% [markdown] slide="slide"
 # ## Launch less
 #
-# What helps against overhead? Fewer calls. Take 256 samples through a layer one by one, or all at once: the same numbers
-# up to rounding, the same operations, 1 call in place of 256. A call is a launch and the Python around it.
+# Fewer calls help against overhead. Take 256 samples through a layer one by one, or all at once: the same operations, and
+# the same numbers up to rounding, in 1 call in place of 256. A call is a launch and the Python around it.
 
 # %% tags=["nbval-ignore-output"] folded=true
 layer, samples = nn.Linear(64, 100), torch.randn(256, 64)
 empty, nothing = nn.Linear(2, 2), torch.randn(256, 2)
+one_by_one, calls, at_once = [], [], []
 with torch.no_grad():
-    one_by_one = best_of(lambda: [layer(x) for x in samples], 0.2).seconds
-    calls = best_of(lambda: [empty(x) for x in nothing], 0.2).seconds
-    at_once = best_on_threads(lambda: layer(samples), 0.2)[0].seconds
+    for _ in range(3):  # in turn, so that another program's busy second falls on all
+        one_by_one.append(best_of(lambda: [layer(x) for x in samples], 0.1).seconds)
+        calls.append(best_of(lambda: [empty(x) for x in nothing], 0.1).seconds)
+        at_once.append(best_on_threads(lambda: layer(samples), 0.1)[0].seconds)
+one_by_one, calls, at_once = min(one_by_one), min(calls), min(at_once)
 
 side_by_side(
     {
@@ -276,65 +285,81 @@ side_by_side(
     title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times as fast at once",
 )
 
+# %% tags=["nbval-ignore-output"] slide="skip" folded=true
+print("The middle bar: the same calls with next to nothing to compute.")
+if calls < one_by_one:
+    print(f"So calling costs about {100 * calls / one_by_one:.0f} % of the first bar.")
+else:
+    print("It is longer than the first: noise, and more of it than the first bar's work.")
+
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: about so much of the first bar is the cost of calling
-# (a middle bar longer than the first is noise: run it again).
-# Where the code cannot be written without many small operators, `torch.compile` fuses several into one kernel, and CUDA
-# graphs issue a whole step at once.
+# Some code cannot be written without many small operators. A *CUDA graph* records them once and issues them all in one
+# call. The backbone of Mask R-CNN, at batch 1 on each GPU, took 6 ms in place of 31 (PyTorch's blog, *Accelerating
+# PyTorch with CUDA Graphs*, 2021).
 #
 # Here is a good place for a break.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch adds work, not launches. The card's launches cost more (the CPU's *head start*), each sample less (the
-# card's *gain*).
+# A larger batch adds work, not launches. Dearer launches on the card give the CPU a *head start*; cheaper samples are the
+# card's *gain*.
 #
 # > crossover = (head start − fixed work) / gain for a sample
 
 # %% [markdown] slide="notes"
-# *Fixed work* is the CPU's work that is the same at any batch, such as the update. The bet's times give an estimate. Head
-# start: the card's whole bar less this machine's overhead. Fixed work: this machine's step at batch 1, less its
-# overhead. Gain: what each of the other 31 samples adds up to batch 32.
+# *Fixed work* is the CPU's work that is the same at any batch, such as the update. This machine's times give all three.
+# Head start: the card's whole bar less this machine's overhead. Fixed work: this machine's step at batch 1, less its
+# overhead. Gain: what each of the other 31 samples adds up to batch 32 (the card's own work is neglected).
 
 # %%
 guess_batch = predict(
-    "The same network. How many samples must a batch have for the RTX 4090 to win? "
-    "(The bet's times allow an estimate.)",
+    "The same network, launches of 10 µs. From which batch on does the RTX 4090 win? "
+    "Take a pencil and the times above.",
     unit="in a batch",
 )
 guess_batch
 
-# %% tags=["nbval-ignore-output"] slide="skip" folded=true
+# %% tags=["nbval-ignore-output"] folded=true
 head, fixed, gain = max(0.0, there - idle), at_one - idle, (whole - at_one) / 31
 by_bars = max(1, round((head - fixed) / gain)) if gain > 0 else 1
+prices = [*ends, priced]
+low, meets, high, top = (one.crossover() or 2**17 for one in (ends[0], digits, *prices[1:]))
+thoughts = [
+    (32, "A usual batch. The bars of the bet say who is ahead there."),
+    (11_500, "From there a layer's work outlasts its launch. Who is ahead is another matter."),
+]
+if gain > 0:
+    thoughts += [
+        (there / gain, "That makes up for the card's whole bar. This machine has overhead."),
+        (on_card / gain, "Those are all of the card's launches. This machine launches too."),
+        (head / (whole / 32), "That shares overhead out among the samples. It is paid once."),
+    ]
+if meets > 1:
+    said = "From the first sample on? There the card's overhead exceeds this machine's step."
+    thoughts.append((1, said))
+bars = {"by hand": by_bars} if gain > 0 else {}
+told = sorted((meets, *bars.values()))
+bars |= {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
+bars |= {"60 µs with Python": top}
+reveal(
+    guess_batch, bars, thoughts=thoughts, against="of 10 µs", within=(told[0], told[-1])
+)
+
+# %% tags=["nbval-ignore-output"] slide="skip" folded=true
 HTML(
     "<details><summary>By hand, from the times</summary>"
     f"Head start: {format_seconds(there)} less {format_seconds(idle)}, {1e6 * head:.0f} µs. "
-    f"Fixed work: {format_seconds(at_one)} less the same, {1e6 * fixed:.0f} µs. "
+    f"Fixed work: {format_seconds(at_one)} less {format_seconds(idle)}, {1e6 * fixed:.0f} µs. "
     f"Gain: {format_seconds(whole)} less {format_seconds(at_one)}, over 31 samples, "
     f"{1e6 * gain:.2f} µs each. "
     + (f"The crossover: {rough(by_bars)}." if gain > 0 else "That is noise: run it again.")
     + "</details>"
 )
 
-# %% tags=["nbval-ignore-output"] folded=true
-prices = [*ends, priced]
-low, meets, high, top = (one.crossover() or 2**17 for one in (ends[0], digits, *prices[1:]))
-thoughts = [
-    (11_500, "From there a layer's work outlasts its launch. Who is ahead is another matter."),
-    (32, "A usual batch. The bars of the bet say who is ahead there."),
-    (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
-]
-if meets > 1:
-    said = "From the first sample on? There the card's overhead exceeds this machine's step"
-    thoughts.append((1, f"{said}{', unless a launch costs 5 µs' if low == 1 else ''}."))
-launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high, "of 60 µs": top}
-bars, told = {"by hand": by_bars} | launches, (min(low, by_bars), max(top, by_bars))
-reveal(guess_batch, bars, thoughts=thoughts, against="of 10 µs", within=told)
-
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
-far = max(*digits.measured, 4 * meets, 2 * top)
+met = (low, meets, high, top)
+far = max(*digits.measured, 4 * meets, 2 * max(met))
 n = [2**power for power in range(18) if 2**power <= far]
 plane(
     Axis("samples in the batch", log=True, low=1),
@@ -344,45 +369,44 @@ plane(
         Curve("RTX 4090, 10 µs", n, [digits.there(k) for k in n], GPU),
         Curve("over PCIe, 10 µs", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
         *(
-            Curve(f"RTX 4090, {t} µs", n, [one.there(k) for k in n], GPU, width=1.2)
-            for t, one in zip((5, 15, 60), prices, strict=True)
+            Curve(f"RTX 4090, {t}", n, [one.there(k) for k in n], GPU, width=1.2)
+            for t, one in zip(("5 µs", "15 µs", "60 µs with Python"), prices, strict=True)
         ),
     ],
     [
         *(Spot("", k, took, CPU, hollow=True) for k, took in digits.measured.items()),
-        *(Spot(rough(k), k, digits.here(k).item(), bold=True) for k in launches.values()),
+        *(Spot(rough(k), k, digits.here(k).item(), bold=True) for k in met),
     ],
-    title=f"What a launch costs decides where the card gets ahead: batch {rough(low)} to "
-    f"{rough(top)}, at 10 µs about {rough(meets)}"
-    if top > low
+    title=f"The host decides where the card gets ahead: batch {rough(min(met))} to "
+    f"{rough(max(met))}, with launches of 10 µs about {rough(meets)}"
+    if max(met) > min(met)
     else f"The card is ahead from batch {rough(low)}",
 )
 
 # %% [markdown] slide="notes"
-# Rings: measured here. Blue: the model's card, for four prices of a launch; the highest, Python included, is what a
-# timing of NVIDIA's comes to, next. Which would be this host's? The first table has its launch, framework included; a
-# driver's call would come on top. (At which price the bet is even is printed below the bet.) Dashed: each batch copied
-# first, over PCIe 4.0, from pinned memory and without waiting, so that samples and labels cost two more calls of 10 µs.
-# Dots: crossovers. This machine's line bends: one more sample costs more at some batches than at others. The estimate by
-# hand takes its first 31 samples for the rule.
+# Rings: measured here. Blue: the model's card, for launches of 5, 10 and 15 µs with this host's Python on top (the sums
+# are printed below the bet), and for 60 µs a kernel with Python in it, as in a timing of NVIDIA's, next. Dashed: each
+# batch copied first, over PCIe 4.0 and without waiting, so that samples and labels cost two more calls of 10 µs. Dots:
+# crossovers. The head start is a difference of two times, so a little more for a launch can move the crossover far. By
+# hand, the cost of the first 31 samples was taken for that of all; this machine's line bends.
 
 # %% [markdown] slide="subslide"
 # **All of this was a model.** NVIDIA timed ResNet-50, forward only, in PyTorch (DeepLearningExamples, 2021). A V100 has
-# about twice a T4's arithmetic rate and nearly three times its bandwidth. Solid: measured; dashed: our model, with
-# launches of 10 µs and no Python.
+# about twice a T4's arithmetic rate and nearly three times its bandwidth. Solid: measured; dashed: our model, with the
+# bet's host, Python included.
 
-# %% folded=true
+# %% tags=["nbval-ignore-output"] folded=true
 with torch.device("meta"):
     resnet = networks.resnet50()
 resnet = training_step(resnet, (3, 224, 224), 1000, optimizer=None, name="ResNet-50")
-curves, spots, off = [], [], {}
+curves, spots = [], []
 for (name, ms), colour in zip(published.RESNET50_MS.items(), SERIES_COLOURS[1:], strict=False):
-    passes = [predict_step(resnet.at(n), name) for n in ms]
+    issued = replace(device(name), launch_seconds=digits.issuing.launch_seconds)
+    passes = [predict_step(resnet.at(n), issued) for n in ms]
     by_model = [1e3 * max(one.launch.sum(), one.work.sum()) for one in passes]
     curves.append(Curve(name, list(ms), list(ms.values()), colour))
     curves.append(Curve(f"{name}, model", list(ms), by_model, colour, dashed=True))
     spots += [Spot("", n, took, colour, hollow=True) for n, took in ms.items()]
-    off[name] = ms[256] / by_model[-1]
 v100, t4 = published.RESNET50_MS.values()
 plane(
     Axis("images in the batch", log=True, low=1),
@@ -394,36 +418,36 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Flat, then rising. The rise is the model's: from batch 8 on the T4 stays within 12 % of it. At 256 the V100 takes a
-# quarter less, and so is three times as fast as the T4. It may reach more than our shares of its arithmetic or its
-# bandwidth, or need fewer operations than we count (as Winograd kernels do); the timing does not say which.
+# Flat, then rising. The rise is the model's: from batch 8 on the T4 stays within 12 % of the work. At 256 the V100 takes
+# a quarter less than the model says. It may reach more than our shares, or need fewer operations than we count (as
+# Winograd kernels do); the timing does not say which.
 #
-# The flat part is not. At batch 1 the V100, with about twice the arithmetic rate, takes as long as the T4. Either the
-# host decides, or the kernels have too few threads to fill either card. (The T4's host is not named.) Launches of 10 µs
-# are not enough: the flat part is six times as high, 60 µs a kernel. Python is in it, as in the whole bars of the bet,
-# and whatever NVIDIA's loop does between batches; the shares were not published. With 60 µs for each kernel the model
-# comes within a quarter of all the T4's times. The higher the flat part, the later a card gets ahead.
+# At batch 1 the V100, with about twice the arithmetic rate, takes as long as the T4. Either the host decides, or the
+# kernels have too few threads to fill either card. (The T4's host is not named.) The flat part comes to 60 µs a kernel,
+# Python included. Compare that with what a kernel costs the bet's host, printed next, not with 10 µs for the launch
+# alone. The hosts differ, and NVIDIA's time includes whatever its loop does between batches.
 #
-# Crossovers were measured too, in R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3 and
-# a GTX 1080 Ti (`paddle_notes`, 2018). So a price of a launch taken from elsewhere gives no more than a range:
+# Crossovers were measured too: with R's torch on an unnamed machine (brulee's documentation), and on a Xeon E5-2650 v3
+# and a GTX 1080 Ti (`paddle_notes`, 2018). What another host needs for a kernel gives no more than a range:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 kernels = (passes[0].launch > 0).sum()
 floors = [max(v100[1], 1e3 * one.work.sum()) for one in passes]  # T4, the V100's flat part
 worst = max(abs(took / floor - 1) for took, floor in zip(t4.values(), floors, strict=True))
-print("Batch 256, measured over model:", ", ".join(f"{k} {v:.2f}" for k, v in off.items()))
-print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each, not 10.")
-print(f"With as much for each, the T4's model is off by {100 * worst:.0f} % at most.")
+print(f"V100, batch 1: {kernels} kernels, {1e3 * v100[1] / kernels:.0f} µs each;", end=" ")
+print(f"the bet's host: {each[1]:.0f} µs, Python in both.")
+print(f"With the V100's flat part, the T4's model is off by {100 * worst:.0f} % at most.")
+print(f"At 60 µs a kernel our card is {whole / priced.there(32):.2f} times as fast", end=" ")
+print(f"at batch 32\nand wins from batch {rough(top)}; at {each[1]:.0f} µs from", end=" ")
+print(f"{rough(meets)}, at {each[0]:.0f} from {rough(low)}.")
 pairs = {n: (took, published.DIGITS_GPU_MS[n]) for n, took in published.DIGITS_CPU_MS.items()}
-print(f"At that price our card is {whole / priced.there(32):.2f} times as fast at batch 32,")
-print(f"and wins from {rough(top)}; at 10 µs from {rough(meets)}, at 5 from {rough(low)}.")
 for what, measured in (
     ("training one hidden layer of 50 units", published.HIDDEN_LAYER_SECONDS),
     ("a small convolutional network, forward", pairs),
 ):
     behind = max(n for n, (cpu, gpu) in measured.items() if cpu < gpu)
-    print(f"{what}: the GPU is behind at batch {behind}, ahead at", end=" ")
-    print(min(n for n in measured if n > behind))
+    ahead = min(n for n in measured if n > behind)
+    print(f"Measured, {what}: the CPU wins up to batch {behind}, the GPU from {ahead}.")
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
@@ -431,16 +455,16 @@ other = contest(inputs=16, units=30, cpu=mine, card=card)
 full, tiny = other.measured[32], other.idle_seconds
 operators = predict_step(other.on_cpu.at(32), mine)
 idling = (operators.launch > operators.work).sum()
-print(f"{idling} of {(operators.launch > 0).sum()} operators are launch more than work")
-print(f"a step: {format_seconds(full)}; 2 inputs, 2 units: {format_seconds(tiny)},", end=" ")
-print(f"{full / tiny:.1f} times as fast; the card: {full / other.there(32):.1f} times")
+print(f"{(operators.launch > 0).sum()} operators here;", end=" ")
+print(f"{idling} of them take longer to launch than to work")
+print(f"a step: {format_seconds(full)}, overhead {format_seconds(tiny)};", end=" ")
+print(f"the card: {full / other.there(32):.2f} times as fast")
 print("the card wins from batch", rough(other.crossover()), end="; ")
 print("with transfers, from batch", rough(other.crossover(pcie)))
 
 # %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>A wide one: 64 inputs and 1,000 units, from a batch of about 4 in our
-# runs, though most of its operators are launch more than work. Does a smaller network cross earlier than ours? Its few
-# microseconds of work are hard to time: run the cell again.</details>
+# <details><summary>What you will see</summary>A wide one, such as 64 inputs and 1,000 units: each sample brings more work,
+# and the launches are as many.</details>
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -448,9 +472,9 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # One question: **who wins?**
 
 # %% [markdown] slide="notes"
-# Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model; *this machine* has the arithmetic rate of the steps above and all data in a cache, so with a large
-# network it may be slower than shown. At first each batch comes over the link.
+# Before each move say which way the crossover goes. Both sides are the model; *this machine* has the arithmetic rate of
+# the steps above and all data in a cache, so with a large network it may be slower than shown. At first each batch comes
+# over the link.
 
 # %% tags=["nbval-ignore-output"]
 explorer = who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -459,17 +483,11 @@ print(f"this machine, batch 32: {fitted} by this model, {format_seconds(whole)} 
 explorer
 
 # %% [markdown] slide="notes"
-# Try two things, with the Xeons for a CPU. With 784 inputs, batch 1 and the data on the card: how many units until the
-# GPU wins? Change the card from the RTX 4090 to a B200: how far does the crossover of 64 inputs and 100 units move?
+# Change the card from the RTX 4090 to a B200. How far does the crossover of 64 inputs and 100 units move?
 
 # %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# 1. A little more than 300. At 300 the explorer says *a tie*; at the next stop, 1,000, the GPU is well ahead.
-# 2. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost. The
-#    V100 and the T4 were as close at batch 1.
-#
-# </details>
+# <details><summary>What you will see</summary>Not at all. At the crossover either card waits for its host, and the model
+# gives both the same launch cost.</details>
 
 # %% [markdown] slide="slide"
 # ## What a clock shows
@@ -510,9 +528,8 @@ reveal(
 )
 
 # %% [markdown] slide="skip"
-# The host puts operators into a queue, and the card works through the queue. The host does not wait for a result:
-# launches are *asynchronous* (PyTorch's documentation, *CUDA semantics*). The clock timed the queueing, and in this
-# model the host issues as many operators for a million rows as for 32.
+# Launches are asynchronous: the clock timed the queueing, and in this model the host issues as many operators for a
+# million rows as for 32.
 #
 # And why not 31,250 times as long, once you wait? At batch 32 the step was launches and Python; the card had next to
 # nothing to do. A step takes about as long as the slower of the two, the host or the card. The figure draws both steps,
@@ -541,12 +558,11 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# `torch.utils.benchmark.Timer` does all this many times, and `torch.profiler` shows such a pair of rows, host and
-# device, for a real step.
+# `torch.utils.benchmark.Timer` does all this many times, and `torch.profiler` draws such rows for a real step.
 #
-# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card, and empty
-# the queue each time. So does a copy to the card, `x.to("cuda")`, unless the batch lies in *pinned* memory and you say
-# `non_blocking=True` (lesson 09).
+# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card, so the
+# queue runs empty each time. A copy to the card, `x.to("cuda")`, waits too, unless the batch lies in *pinned* memory and
+# you say `non_blocking=True` (lesson 09).
 
 # %% [markdown] slide="slide"
 # ## Under the roofline
@@ -603,8 +619,8 @@ reveal(
 # 12,800 operations, whatever the batch. So in this model the layer stays below the card's ridge at every batch: launch
 # apart, memory decides.
 #
-# Here are both machines, with this layer by itself. Rings: measured here. Dots: the card, by the model, with launch.
-# The numbers are batches:
+# Both machines, with this layer by itself. Rings: measured here. Dots: the card, by the model, with launch. The numbers
+# are batches:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.ones(32_768, 100)
@@ -644,9 +660,9 @@ plane(
 #
 # Near the ridge either of the last two alone helps little.
 #
-# The lines are from one product and one copy; another shape may reach more or less. A ring above its slope got its bytes
-# faster than the copy did: a cache can do that. Small batches lie lower because the call is timed too. A large one can
-# lie lower too: its product has another shape, and arithmetic and memory may overlap less than the formula has it.
+# The lines are from one product and one copy; another shape may reach more or less. Small batches lie lower because the
+# call is timed too. A ring above its slope got its bytes faster than the copy did: a cache can do that. The card's could,
+# too: its 72 MB hold a batch of up to about 110,000, and at 3,645 GB/s its ridge would be at 15, below a large batch.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Using again what was read: a weight for every row, an input for every unit, and in a
@@ -680,9 +696,7 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # Width alone does nothing: with one row, as in fc6, each weight is used once. Rows alone soon stop helping: 64 → 100
 # moves 164 values a row, however many rows there are. A convolution has a row for each place of its map, 50,176 in
-# conv1_2, and its 3 × 3 window uses each input nine times. With a 1 × 1 window conv1_2 would be a dense layer of 64 → 64,
-# with a ninth of the operations for nearly the same bytes. conv1_1 has the large window too, but reads 3 channels to
-# write 64.
+# conv1_2, and its 3 × 3 window uses each input nine times. conv1_1 has that window too, but reads 3 channels to write 64.
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -690,8 +704,8 @@ pd.DataFrame(
 # Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
 
 # %% [markdown] slide="notes"
-# A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. 52 is by
-# the model, for the Xeons and the Titan X at the same share of their peaks; what 54 is judged by was published.
+# A sentence is *right* if it holds in every case tried (if it says *can*, in one), *partly right* if in some. 52 compares
+# the Xeons with the Titan X; what 54 is judged by was published.
 
 # %%
 judge([52, 54])
@@ -703,14 +717,14 @@ judge([52, 54])
 # ## Recap
 #
 # 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
-# 2. Crossover: (head start − fixed work) / gain, uncertain as launches.
+# 2. Crossover: (head start − fixed work) / gain, uncertain as launches and Python.
 # 3. The slower of host and card sets the time. A clock needs `torch.cuda.synchronize()`.
 # 4. Short operators: launch less. On the slope: fewer bytes. On the flat: less arithmetic.
 
 # %% [markdown] slide="notes"
-# And your network? Time a step, then the same layers as small as they go, and time it again: 2 units or channels each, 2
-# samples, and for a CNN the smallest map that passes. The second time is nearly all overhead. The difference is work, in
-# whichever layers it is: that is what a card can speed up, besides fewer launches of the update.
+# And your network? Time a step, then make its layers as small as they go and time it again: 2 units or channels each, 2
+# samples, and for a CNN the smallest map that passes. The second time is nearly all overhead. The difference is work,
+# which a card can speed up.
 #
 # Are the two about equal? Then what counts is this machine's overhead against the card's: for our network, the last line
 # printed below the bet's bars. Are they far apart? Then the roofline says, layer by layer, what the difference waits for.

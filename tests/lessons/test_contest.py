@@ -115,18 +115,12 @@ def test_two_batches_are_needed() -> None:
 # -- what the lesson says of its explorer, with the Xeons -------------------------------------------------------------
 
 
-def meets(inputs: int, units: int, card: str = "RTX 4090") -> int | None:
-    cpu = batch_times(hidden_layer_step(inputs, units, "cpu"), XEONS)
-    return crossover(cpu, batch_times(hidden_layer_step(inputs, units), card, ahead=True))
-
-
-def test_at_batch_1_it_takes_about_a_thousand_units() -> None:
-    assert meets(784, 1000) == 1
-    assert meets(784, 300) != 1
+def meets(card: str) -> int | None:
+    return crossover(batch_times(STEPS[0], XEONS), batch_times(STEPS[1], card, ahead=True))
 
 
 def test_a_b200_moves_the_crossover_not_at_all_and_cheaper_launches_do() -> None:
-    usual, large = meets(64, 100), meets(64, 100, "B200")
+    usual, large = meets("RTX 4090"), meets("B200")
     assert usual is not None
     assert large is not None
     assert large == usual

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from drawn import said_by
 from hypothesis import given, settings
@@ -55,7 +56,7 @@ from lessons.shared.reference_cpu import REFERENCE_CPU
 from lessons.stride.explorer import LAYERS, stride_explorer
 from lessons.transformers.explorer import transformer_explorer
 from lessons.why_gpus import explorer as why_gpus
-from lessons.why_gpus.crossover import batch_times, leads
+from lessons.why_gpus.crossover import BatchTimes, batch_times, leads
 from lessons.why_gpus.explorer import INPUTS, UNITS, sentences
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 
@@ -88,8 +89,23 @@ def test_the_shares_are_of_the_gpus_time_and_whoever_is_slower_is_waited_for(inp
     assert 97 <= sum(shares.values()) <= 102
     assert ("waits for its host" in culprit) == ("launches" in shares) == (gpu.fixed >= gpu.work(batch))
     assert ("the transfer" in shares or "copies to issue" in shares) <= (way is not None)
-    assert state.endswith(("faster.", "a tie."))
+    assert state.endswith(("as fast.", "a tie."))
     assert way_out.startswith(("The CPU wins", "The GPU wins"))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        (4e-3, "with 5 µs the GPU gets ahead near batch 100, with 15 µs the GPU gets ahead near batch 500."),
+        (2e-3, "with 5 µs the GPU is ahead from batch 1, with 15 µs the GPU gets ahead near batch 200."),
+        (1e-6, ""),
+    ],
+)
+def test_the_crossover_is_said_at_the_launches_that_are_reported(fixed, words):
+    cpu = BatchTimes("CPU", 1e-3, 1e-5, np.zeros((1, 2)), np.zeros((1, 2)))
+    gpu = replace(cpu, name="GPU", fixed=fixed, per_sample=0.0, launches=fixed, ahead=True)
+    way_out = sentences(cpu, gpu, 32, leads(cpu, gpu))[2]
+    assert way_out.endswith(words) if words else "for a launch" not in way_out
 
 
 def test_small_differences_are_not_written_as_nothing():

@@ -18,6 +18,7 @@ from classroom.notebooks import outline, read_notebook, topics
 # A number that is the answer's by chance: lesson, the text it is found in, and why it gives nothing away.
 BY_CHANCE: dict[tuple[str, str], str] = {
     ("why_gpus", "256"): "the crossover is measured, and it may be 256 by chance; these are another cell's calls",
+    ("why_gpus", "128 lanes"): "the crossover may be 128 by chance; these are a card's lanes",
 }
 
 MOST_HEADINGS, FEWEST_GUESSES, MOST_GUESSES, FEWEST_CHANGES = 12, 2, 4, 2
