@@ -27,8 +27,8 @@ VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on 
 # one that it names, and else wrong. What can or may be is right if one case shows it; what is always so is partly right
 # if there are exceptions. A case does not count if two errors cancel in it, or if the two quantities are one in it.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
-# What is partly right: in some of the cases tried, one of its parts, or in no case but nearly.
-SOME, PART, NEAR = "some cases", "one part", "nearly"
+# What of a sentence with cases or parts is partly right: no part in more than some cases, or one in all.
+SOME, PART = "some cases", "one part"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Finding:
         why: what they mean.
         cited: the verdict rests on a document; no number could have made it another.
         rule: what the numbers had to be for the verdict, where a page shows it.
-        kind: if partly right, in which of the three ways, by the same numbers, where a page shows it.
+        kind: if partly right, in which of the two ways, by the same numbers, where a page shows it.
     """
 
     verdict: str

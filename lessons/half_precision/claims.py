@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import NEAR, PART, PARTLY, RIGHT, SOME, WRONG, Finding, claim
+from classroom.claims import PART, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
@@ -15,7 +15,7 @@ from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 from course_utils.units import format_bytes
-from lessons.batch_size.claims import HALF, NEARLY
+from lessons.batch_size.claims import HALF
 from lessons.half_precision.precision import Halving, fate
 from lessons.shared.published import HALVES, TRAINED
 from lessons.shared.sources import DATAGURU
@@ -50,17 +50,17 @@ def _halves() -> Finding:
     saved = [one.saved for one in found.values()]
     told = "; ".join(f"{name}: {_from_to(one)}, {_change(one.saved)}" for name, one in found.items())
     kept, scaled = (not fate(torch.tensor([SMALL]), "float16", scale).lost for scale in (1.0, SCALE))
-    parts = min(saved) > HALF, kept
+    halved = [share > HALF for share in saved]
     return Finding(
-        RIGHT if all(parts) else PARTLY if any(parts) or max(saved) > NEARLY else WRONG,
+        by_cases([*halved, kept]),
         f"under float16 autocast, batch 128: {told}. A gradient of {SMALL:.1e} "
         f"{'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
         f"{'stays' if scaled else 'does too'}",
         "Weights, optimizer state, indices and the input stay as they were. Small gradients are lost without a scale; "
         "with one, rounding is left.",
-        rule=f"right if each network saves over {HALF:.0%}, and that gradient stays without a scale; partly right if "
-        f"one of the two is so, or if one network saves over {NEARLY:.0%}",
-        kind=PART if any(parts) else SOME if max(saved) > HALF else NEAR,
+        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is and that gradient "
+        "stays without a scale, partly right if one of these four is so",
+        kind=PART if all(halved) or kept else SOME,
     )
 
 

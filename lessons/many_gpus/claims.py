@@ -63,41 +63,32 @@ def _infiniband() -> Finding:
 
 @claim(4, DETTMERS, "Large dense networks gain almost nothing from data parallelism.")
 def _dense_gains_nothing() -> Finding:
-    nets = {"52 M dense net": dense_net(), "12 M one for digits": dense_step(*DIGITS)}
+    nets = dense_net(), dense_step(*DIGITS)
     cases = (
         (CARD, CLUSTER, BATCH),
+        (CARD, CLUSTER, LARGE),
         (CARD, LINK, BATCH),
         (CARD, LINK, LARGE),
         ("H100 SXM", "PCIe 5.0 x16", BATCH),
         ("H100 SXM", "NVLink 4", BATCH),
     )
-    found = {
-        name: [on_cards(step.at(batch), card, link, CARDS) for card, link, batch in cases]
-        for name, step in nets.items()
-    }
-    ledger, then = dense_net().at(BATCH), found["52 M dense net"][1]
-    swapped = {link: on_cards(ledger, CARD, link, CARDS).speed_up for link in ("PCIe 3.0 x16", "PCIe 5.0 x16")}
-    own, most = (on_cards(dense_net().at(batch), CARD, CLUSTER, CARDS).speed_up for batch in (BATCH, LARGE))
-    little = [[step.speed_up < LITTLE_GAIN for step in steps] for steps in found.values()]
-    of_2014, today = ([one for each in little for one in each[part]] for part in (slice(3), slice(3, None)))
-    told = "; ".join(
-        f"{name} {a.speed_up:.2f} times as fast; with batch {LARGE:,} a card {b.speed_up:.1f} times; on H100s, batch "
-        f"{BATCH}, on PCIe 5.0 x16 {c.speed_up:.1f} times, on NVLink 4 {d.speed_up:.1f} times"
-        for name, (_, a, b, c, d) in found.items()
-    )
+    found = [[on_cards(step.at(batch), card, link, CARDS) for step in nets] for card, link, batch in cases]
+    little = [step.speed_up < LITTLE_GAIN for steps in found for step in steps]
+    of_2014, today = little[:8], little[8:]
+    told = [" and ".join(f"{step.speed_up:.2f}" for step in steps) for steps in found]
+    far, far_large, near, near_large, pcie, nvlink = told
+    ledger, own = dense_net().at(BATCH), found[0][0]
     return Finding(
-        OUTDATED if all(of_2014) and not any(today) else by_cases(of_2014 + today),
-        f"its author had the 52 M net, and machines with InfiniBand of 40 Gbit/s. Over {CLUSTER}, {CARDS} {CARD}s are "
-        f"modelled {own:.1f} times as fast as one with batch {BATCH} a card, {most:.1f} with {LARGE:,}. Batch {BATCH}, "
-        f"{LINK}: {told}. The first sends "
-        f"{in_gb(4 * parameters(ledger)):.2f} GB of gradients in {format_seconds(then.link_seconds)} and computes for "
-        f"{format_seconds(then.compute_seconds)}; {CARD}s "
-        + ", ".join(f"on {link} {gain:.1f} times" for link, gain in swapped.items()),
+        OUTDATED if all(of_2014) and not any(today) else by_cases(little),
+        f"times as fast on {CARDS} cards as on one, modelled, for its author's 52 M net and one of 12 M for digits. "
+        f"{CARD}s over {CLUSTER}, his link, {far} with batch {BATCH} a card, {far_large} with {LARGE:,}; over {LINK} "
+        f"{near}, and {near_large}. H100s, batch {BATCH}, over PCIe 5.0 x16 {pcie}, over NVLink 4 {nvlink}",
         "Every weight is used once for a sample and sent once a step. So the link, the card's arithmetic and the batch "
-        f"decide together. With {BATCH} a card the sentence holds of {CARD}s on {LINK} and of H100s on 5.0.",
-        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing. Five cases a network: 2014 over InfiniBand, "
-        "and on PCIe with either batch; H100s with either link. Right if it is so in all, outdated if in all of 2014 "
-        "and in none of the H100s; else partly right if in one, wrong if in none",
+        f"decide together. Over {CLUSTER} the 52 M net sends {in_gb(4 * parameters(ledger)):.2f} GB of gradients in "
+        f"{format_seconds(own.link_seconds)}. With batch {BATCH} it computes for "
+        f"{format_seconds(own.compute_seconds)}.",
+        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in all cases, outdated if "
+        "in all of 2014 and in none of the H100s, else partly right if in one, wrong if in none",
         kind=SOME,
     )
 
@@ -166,7 +157,6 @@ def _convolutions_share() -> Finding:
         for name, net in nets.items()
         for batch in (BATCH, SMALL)
     }
-    shared, unshared = gains["VGG-16", BATCH]
     good = GOOD * CARDS
     few = {case: on_cards(traced(nets[case[0]]).at(case[1]), CARD, LINK, CARDS) for case in (*gains, ("VGG-16", FEW))}
     told = ", ".join(
@@ -178,15 +168,13 @@ def _convolutions_share() -> Finding:
     well, because = [gain > good for gain, _ in gains.values()], [without < good for _, without in gains.values()]
     return Finding(
         by_cases(well + because),
-        f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; times as fast on "
-        f"{CARDS} cards of 2014, modelled, by images a card: {told}; VGG-16 with weights of its own at every "
-        f"position, {own / 1e9:.1f} billion, and the same computation, {unshared:.1f} times instead of {shared:.1f}; "
-        f"without sharing all four gain at most {max(without for _, without in gains.values()):.1f} times. A "
-        f"card's time computing, over its time sending: {against}. VGG-16 with {FEW} gains "
-        f"{few['VGG-16', FEW].speed_up:.1f} times",
-        "A shared weight is used at every position and its gradient is sent once. What decides is for how long a card "
-        "computes beside what it sends: AlexNet computes little for its many dense weights, and so does VGG-16 with "
-        "few images.",
+        f"times as fast on {CARDS} cards of 2014, modelled, by images a card: {told}; if every position had weights of "
+        f"its own, at most {max(without for _, without in gains.values()):.1f}. A card's time computing, over its time "
+        f"sending: {against}",
+        f"A shared weight is used at every position and its gradient is sent once: VGG-16's convolutions do {work:.1%} "
+        f"of the arithmetic with {weights:.1%} of the parameters. With weights of their own there would be "
+        f"{own / 1e9:.1f} billion. What decides is for how long a card computes beside what it sends: AlexNet computes "
+        "little for its many dense weights, and so does VGG-16 with few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
         kind=PART if all(well) or all(because) else SOME,

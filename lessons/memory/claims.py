@@ -203,14 +203,17 @@ def recurrent_and_dense(inputs: int, units: int) -> tuple[int, int]:
 
 @claim(60, EXCHANGE, "A recurrent layer of 100 units has the same number of parameters as a dense one.")
 def _recurrent_parameters() -> Finding:
-    recurrent, dense = recurrent_and_dense(4, 100)
+    counts = {inputs: recurrent_and_dense(inputs, 100) for inputs in (4, 100, 784)}
     with torch.device("meta"):
         model = rnn_from_cells(4, 100)
     saved = [training_step(model, (steps, 4), 10).at(32).by_layer()["saved feature maps"].sum() for steps in (50, 100)]
+    told = "; ".join(f"{inputs} inputs: {few:,} dense, {more:,} recurrent" for inputs, (more, few) in counts.items())
     return Finding(
-        RIGHT if recurrent == dense else WRONG,
-        f"4 inputs: {dense:,} against {recurrent:,}; twice the steps: {saved[1] / saved[0]:.1f} times the saved maps",
-        "The 100 × 100 recurrent matrix makes the difference. Sequence length adds maps, never parameters.",
+        by_cases(recurrent == dense for recurrent, dense in counts.values()),
+        f"100 units, {told}",
+        "The 100 × 100 weights for what the step before hands on make the difference, and in PyTorch a second bias. "
+        f"Twice the steps keep {saved[1] / saved[0]:.1f} times the maps, with the same parameters.",
+        rule="right if they are equal in each case, wrong if in none",
     )
 
 

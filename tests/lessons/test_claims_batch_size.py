@@ -11,7 +11,8 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 # By hand, from the table of the Caffe2 notes (72.7, 127.5, 233.6, 450.6 ms): 4.54, 3.98, 3.65, 3.52 ms an image, so
 # 29, 13 and 4 % more than at 128. VGG-16: 11.09 GB grow with the batch of 128 and 1.11 GB do not, so half of it saves
-# 5.54 of 12.20. ResNet-50: 82.7 MiB an image, so 64 of them are 5.17 of 10.55 GiB.
+# 5.54 of 12.20. ResNet-50: 82.7 MiB an image, so 64 of them are 5.17 of 10.55 GiB: within a tenth of a half, and
+# alone.
 EXPECTED = {26: RIGHT, 79: PARTLY, 80: PARTLY}
 EVIDENCE = {
     26: ["29% more", "by more than 1e-06", "23.6 % errors with 32 images a card, 34.7 % with 2"],
@@ -40,7 +41,7 @@ def test_a_smaller_batch_costs_neither_where_neither_time_nor_errors_grow(monkey
     assert finding(26).verdict == WRONG
 
 
-@pytest.mark.parametrize(("fixed", "verdict"), [(0, RIGHT), (60, PARTLY), (10_000, WRONG)])
+@pytest.mark.parametrize(("fixed", "verdict"), [(0, RIGHT), (25, RIGHT), (60, WRONG)])
 def test_what_stays_decides_whether_half_is_half(monkeypatch, fixed, verdict):
     monkeypatch.setattr(Ledger, "network_wide_bytes", lambda ledger: 2 * ledger.batch + fixed)
     monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: 2 * ledger.batch + fixed))

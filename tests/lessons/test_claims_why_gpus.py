@@ -43,9 +43,9 @@ def test_verdict(number):
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (1, "9 to 15 times with a card sold by 2014; up to 72 with later ones (Titan X (Pascal))"),
-        (1, "reached 14% on the Xeons, the Tesla K40 37%, the Titan X (Maxwell) "),  # 0.174 * 9.23 / 4.29
-        (1, "could reach at most 18 to 29 times, 20 or more on 2 of 3 networks"),
+        (1, "9 to 15 times with a card sold by 2014, up to 72 with later ones (Titan X (Pascal))"),
+        (1, "reached 14% on the Xeons with VGG-16, the Tesla K40 37%"),  # 0.174 * 9.23 / 4.29
+        (1, "they are 18 to 29 and up to 145"),
         (49, "400 weights, 500 with biases, 601 with one output"),
         (50, "100 M weights: 0.4 GB, 1.2 with gradient and momentum"),
         (54, "6.2 times for 8 times the images"),
@@ -80,6 +80,24 @@ def test_another_published_time_another_verdict(monkeypatch):
     assert finding(55).verdict == WRONG
     monkeypatch.setattr(published, "DIGITS_GPU_MS", {1: 1.0, 256: 256.0})
     assert finding(54).verdict == WRONG
+
+
+def test_one_verdict_for_one_xeon_and_for_two_or_none(monkeypatch):
+    """30 times against two, 60 against one: the second part would be decided by a time that nobody measured."""
+    cpu = published.XEONS
+    with_times(monkeypatch, lambda row: replace(row, both_ms=300.0 if row.device == cpu else 10.0))
+    assert finding(1).verdict == OPEN
+    with_times(monkeypatch, lambda row: replace(row, both_ms=600.0 if row.device == cpu else 10.0))
+    assert finding(1).verdict == RIGHT
+
+
+def test_peaks_are_compared_at_base_clocks():
+    """Lanes, and MHz at the base clock; two Xeons begin 256 multiply-adds in each cycle of 2,400 MHz."""
+    for card, lanes, clock in (
+        ("Tesla K40", 2880, 745), ("Titan X (Maxwell)", 3072, 1000), ("GTX 1080", 2560, 1607),
+        ("Titan X (Pascal)", 3584, 1417),
+    ):  # fmt: skip
+        assert why_gpus.peaks(card) == pytest.approx(lanes * clock / (256 * 2400), rel=0.01)
 
 
 def test_another_device_another_verdict(monkeypatch):
