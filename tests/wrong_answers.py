@@ -27,7 +27,7 @@ QUOTED = {
         lambda f, t, p, b, launch: "launch" if launch > max(f / p, t / b) else "flops" if f / p > t / b else "traffic",
         lambda f, t, p, b, launch: "flops" if f / p > t / b else "traffic",
     ],
-    "dense_parameters": [lambda sizes: sum(a * b + a for a, b in itertools.pairwise(sizes))],
+    "break_even_weeks": [lambda price, back, power, rent, hours: price / (hours * (rent - power)) if rent > power else 0],
     "cards_that_hold": [
         lambda cards, need, bf: [c["name"] for c in sorted((c for c in cards if c["launch_usd"] and c["memory_gib"] / c["dies"] - 0.5 >= need and (c["bfloat16"] or not bf)), key=lambda c: c["launch_usd"])],
     ],
@@ -232,11 +232,12 @@ TYPICAL = {
         lambda card, buf, opt: max(0, (card - buf) * 2**20 // 4 - {"sgd": 2, "momentum": 3, "adam": 5}[opt]),
         lambda card, buf, opt: max(0, (card - buf) * 2**20 // (4 * {"sgd": 1, "momentum": 2, "adam": 4}[opt])),
     ],
-    "dense_parameters": [
-        lambda sizes: sum(a * b for a, b in itertools.pairwise(sizes)) + sizes[-1],
-        lambda sizes: sum((a + 1) * (b + 1) for a, b in itertools.pairwise(sizes)),
-        lambda sizes: sum(a * b + b for a, b in zip(sizes, sizes[2:], strict=False)),
-        lambda sizes: sum(a * b + b for a, b in itertools.pairwise(sizes[1:])),
+    "break_even_weeks": [
+        lambda price, back, power, rent, hours: (price - back) / (hours * rent) if rent > power else 0,
+        lambda price, back, power, rent, hours: price * back / (hours * (rent - power)) if rent > power else 0,
+        lambda price, back, power, rent, hours: price * (1 - back) / (hours * rent - power) if rent > power else 0,
+        lambda price, back, power, rent, hours: price * (1 - back) / hours * (rent - power) if rent > power else 0,
+        lambda price, back, power, rent, hours: price * (1 - back) / (7 * hours * (rent - power)) if rent > power else 0,
     ],
     "cards_that_hold": [
         lambda cards, need, bf: [c["name"] for c in cards if c["memory_gib"] >= need],

@@ -1,10 +1,7 @@
 """Right answers to exercise 02, written in different ways."""
 
-import itertools
-
 import numpy as np
 import torch
-from torch import nn
 
 from lessons.hardware.judge import Pretrained
 
@@ -19,18 +16,6 @@ def largest_by_cases(card_mib, buffer_mib, optimizer):
     if room < 0:
         return 0
     return room // (values * 4)
-
-
-def dense_by_torch(sizes):
-    layers = [nn.Linear(a, b, device="meta") for a, b in itertools.pairwise(sizes)]
-    return sum(p.numel() for layer in layers for p in layer.parameters())
-
-
-def dense_by_loop(sizes):
-    total = 0
-    for i in range(1, len(sizes)):
-        total += (sizes[i - 1] + 1) * sizes[i]
-    return total
 
 
 def cards_by_loop(cards, needed_gib, bfloat16):
@@ -51,6 +36,18 @@ def cards_as_tuple(cards, needed_gib, bfloat16=False):
     kept = filter(lambda c: c["memory_gib"] / c["dies"] >= needed_gib and c["launch_usd"], cards)
     kept = [c for c in kept if not bfloat16 or c["bfloat16"]]
     return tuple(c["name"] for c in sorted(kept, key=lambda c: c["launch_usd"]))
+
+
+def weeks_by_costs(price, back, power, rent, hours):
+    renting, owning = hours * rent, hours * power
+    if renting <= owning:
+        return 0
+    return (price - price * back) / (renting - owning)
+
+
+def weeks_by_hours(price, back, power, rent, hours):
+    saved = rent - power
+    return np.float64(price * (1 - back)) / saved / hours if saved > 0 else 0.0
 
 
 def frozen_walking_down(layers, input_values, batch, optimizer):
@@ -122,12 +119,6 @@ RIGHT = {
         lambda c, b, o: int(max(c - b, 0) * 2**20 / 4 / (2 + ["sgd", "momentum", "", "adam"].index(o))),
         lambda c, b, o: np.int64(max(c - b, 0)) * 2**20 // (8 + 4 * ("sgd", "momentum", "", "adam").index(o)),
     ],
-    "dense_parameters": [
-        dense_by_loop,
-        dense_by_torch,
-        lambda sizes: np.dot(np.array(sizes[:-1]) + 1, sizes[1:]),
-        lambda sizes: float(sum((a + 1) * b for a, b in itertools.pairwise(sizes))),
-    ],
     "cards_that_hold": [
         cards_by_loop,
         cards_as_tuple,
@@ -136,6 +127,11 @@ RIGHT = {
             for c in sorted((c for c in cards if c["launch_usd"] is not None), key=lambda c: c["launch_usd"])
             if c["memory_gib"] // c["dies"] >= needed and (c["bfloat16"] or not bf16)
         ],
+    ],
+    "break_even_weeks": [
+        weeks_by_costs,
+        weeks_by_hours,
+        lambda p, b, e, r, h: (1 - b) * p / h / (r - e) if r > e else 0,
     ],
     "frozen_step_bytes": [frozen_walking_down, frozen_as_arrays, lambda *arguments: frozen_walking_down(*arguments)],
     "head_only": [
@@ -172,8 +168,16 @@ WRONG = {
         (lambda card, buffer, optimizer: max(0, (card - buffer) * 1024**2 // 4 // 2), "8 bytes a parameter"),
         (lambda *_: 501_918_378, "returned 501,918,378, expected "),
         (lambda *a: RIGHT["largest_parameters"][0](*a) + 1, "1 too large"),
+        (lambda c, b, o: max(0, (c - b) * 2**20 // (8 * {"sgd": 2, "momentum": 3, "adam": 5}[o])), "That is float64"),
     ],
     "cards_that_hold": [(cards_by_agreement, "cards that have it are missing"), (lambda *_: [], None)],
+    "break_even_weeks": [
+        (lambda price, back, power, rent, hours: price / rent / hours, "price over rent"),
+        (lambda p, b, e, r, h: p * (1 - b) / h / (r - e) if r - e else 0, "your number is negative"),
+        (lambda p, b, e, r, h: p * (1 - b) / (r - e) if r > e else 0, "These are hours of use"),
+        (lambda p, b, e, r, h: p * (1 - b) / h / (r - e) if r > e else "never", "Return one number"),
+        (lambda price, back, power, rent, hours: price - hours * rent, None),
+    ],
     "frozen_step_bytes": [
         (lambda layers, values, n, _: RIGHT["frozen_step_bytes"][0](layers, values, n, "sgd"), "state is missing"),
     ],
@@ -187,17 +191,18 @@ TERMS = {
         "room": "the room",
         "4": "the bytes of a value",
     },
-    "dense_parameters": {
-        "sizes[i - 1] * sizes[i]": "the weights",
-        "right of sizes[i - 1] * sizes[i] + sizes[i]": "the biases",
-        "left of sizes[i - 1] * sizes[i]": "the inputs of a layer",
-        "right of sizes[i - 1] * sizes[i]": "the outputs of a layer",
-    },
     "cards_that_hold": {
         "of_one_die": "the memory of one die",
         "card['launch_usd'] is None": "a price that is missing",
         "card['dies']": "the number of dies",
         "card['memory_gib']": "the memory",
+    },
+    "break_even_weeks": {
+        "1 - back": "the share that is lost",
+        "lost": "what the card loses",
+        "rent - power": "what an hour saves",
+        "saved": "what a week saves",
+        "saved <= 0": "whether it ever pays",
     },
     "frozen_step_bytes": {
         "4": "the bytes of a value",

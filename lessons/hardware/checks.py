@@ -1,14 +1,14 @@
 """The checks of exercise 02, "Which hardware, or none": references, inputs, and the slips people make.
 
-Card and buffer in MiB, needs in GiB, all else in bytes. The rule of 2014 is that of Dettmers, "Which GPU for deep
-learning" (2014).
+Card and buffer in MiB, needs in GiB, money in dollars, all else in bytes. The rule of 2014 is that of Dettmers, "Which
+GPU for deep learning" (2014).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 from classroom.questions.cell import CheckCell
@@ -73,6 +73,14 @@ largest_parameters = Check(
         Slip("one byte a value",
              lambda card, buffer, optimizer: max(0, (card - buffer) * MIB // VALUES[optimizer]),
              "You counted values. In float32 each takes 4 bytes."),
+        Slip("eight bytes a value", _room_over(16, 24, 40),
+             "You took 8 bytes for a value. That is float64; a value in float32 takes 4."),
+        Slip("eight bytes, what stays", _room_over(16, 24, 32),
+             "You took 8 bytes for a value, which is float64: in float32 it takes 4. And Adam's update makes a fifth "
+             "value, the root of the second average."),
+        Slip("gradient or state", _room_over(8, 8, 12),
+             "With momentum you counted 8 bytes a parameter: two values. Weight, gradient and momentum are three, all "
+             "there at once."),
         Slip("not rounded",
              lambda card, buffer, optimizer: max(0.0, (card - buffer) * MIB / (4 * VALUES[optimizer])),
              "There is no part of a parameter. Round down."),
@@ -91,45 +99,7 @@ largest_parameters = Check(
     takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no image yet.",
 )  # fmt: skip
 
-# -- 2. parameters of a dense network --------------------------------------------------------------------------------
-
-
-def _dense_parameters(sizes: Sequence[int]) -> int:
-    return sum(inputs * outputs + outputs for inputs, outputs in pairwise(sizes))
-
-
-dense_parameters = Check(
-    "dense_parameters",
-    _dense_parameters,
-    cases=[([3, 5],), ([4, 100, 1],), ([10, 10, 10],), ([7, 2, 9, 4, 3],), ([9000, 4000, 4000, 32],)],
-    slips=[
-        Slip("biases forgotten", lambda sizes: sum(a * b for a, b in pairwise(sizes)),
-             "These are the weights. Every unit but the inputs also has a bias."),
-        Slip("inputs have biases", lambda sizes: sum(a * b for a, b in pairwise(sizes)) + sum(sizes),
-             "You gave the inputs biases too. They are what the data is, not units that compute."),
-        Slip("biases of the inputs", lambda sizes: sum(a * b + a for a, b in pairwise(sizes)),
-             "You gave each layer as many biases as it has inputs. Each of its units has one: count what it puts out."),
-        Slip("one bias a layer", lambda sizes: sum(a * b + 1 for a, b in pairwise(sizes)),
-             "You counted one bias a layer. Each unit of a layer has its own."),
-        Slip("product of all sizes", lambda sizes: math.prod(sizes),
-             "You multiplied all sizes. Only neighbouring layers are connected: multiply neighbours, then add."),
-        Slip("every layer with every other",
-             lambda sizes: sum(a * b for a, b in combinations(sizes, 2)) + sum(sizes[1:]),
-             "You connected every layer with every later one. A layer is connected with the next one only."),
-        Slip("sizes added", lambda sizes: sum(a + b for a, b in pairwise(sizes)) + sum(sizes[1:]),
-             "You added neighbouring sizes. Every unit of one layer is connected with every unit of the next: "
-             "multiply."),
-        Slip("units, not parameters", lambda sizes: sum(sizes),
-             "These are the units. The parameters sit on the connections between them."),
-        Slip("last layer forgotten", lambda sizes: sum(a * b + b for a, b in pairwise(sizes[:-1])),
-             "The last layer is missing: `sizes` has one size more than there are layers with weights."),
-        Slip("bytes, not parameters", lambda sizes: 4 * sum(a * b + b for a, b in pairwise(sizes)),
-             "You counted bytes, 4 a parameter. The question is how many parameters there are."),
-    ],
-    takeaway="The network of 2014 has 52,136,032 parameters. Compare that with the number printed in its text.",
-)  # fmt: skip
-
-# -- 3. cards that hold it -------------------------------------------------------------------------------------------
+# -- 2. cards that hold it -------------------------------------------------------------------------------------------
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -232,6 +202,85 @@ cards_that_hold = Check(
     ],
     takeaway="The K80 is sold as 24 GB and holds steps of 12. Prices are of the launch, not adjusted for inflation.",
     parts=True,
+)  # fmt: skip
+
+# -- 3. rent or buy --------------------------------------------------------------------------------------------------
+
+
+def _break_even_weeks(price: float, back: float, power: float, rent: float, hours: float) -> float:
+    return price * (1 - back) / (hours * (rent - power)) if rent > power else 0
+
+
+def _weeks(
+    lost: Callable[[float, float], float] = lambda price, back: price * (1 - back),
+    saved: Callable[[float, float, float], float] = lambda power, rent, hours: hours * (rent - power),
+    never: object = 0,
+) -> Callable[[float, float, float, float, float], object]:
+    """The answer with another loss, another saving of a week, or another word for never."""
+
+    def weeks(price: float, back: float, power: float, rent: float, hours: float) -> object:
+        each = saved(power, rent, hours)
+        return lost(price, back) / each if each > 0 else never
+
+    return weeks
+
+
+break_even_weeks = Check(
+    "break_even_weeks",
+    _break_even_weeks,
+    cases=[
+        (500, 0.5, 0.09, 0.22, 20),
+        (1000, 0, 0.1, 0.6, 10),
+        (300, 0.2, 0.02, 0.17, 35),
+        (1500, 0.4, 0.09, 0.43, 8.5),
+        (700, 0.3, 0.25, 0.18, 20),
+        (800, 0.1, 0.2, 0.2, 40),
+    ],
+    slips=[
+        Slip("electricity forgotten", _weeks(saved=lambda power, rent, hours: hours * rent),
+             "The electricity is missing. Your own card draws it in each hour, and the rent has it in."),
+        Slip("rent and electricity", _weeks(saved=lambda power, rent, hours: hours * (rent + power)),
+             "You added electricity and rent. Who buys saves the rent and pays the electricity: subtract."),
+        Slip("the wrong way round", _weeks(saved=lambda power, rent, hours: hours * (power - rent)),
+             "You took the rent off the electricity. An hour saves the owner the rent, less the electricity."),
+        Slip("whichever is larger", _weeks(saved=lambda power, rent, hours: hours * abs(rent - power)),
+             "Where electricity costs more than the rent, each hour of your own card loses money. The difference has "
+             "a sign: there buying never gets cheaper, and 0 is to be returned."),
+        Slip("nothing comes back", _weeks(lost=lambda price, back: price),
+             "You lost the whole price. The share `back` comes back when the card is sold."),
+        Slip("the share that comes back", _weeks(lost=lambda price, back: price * back),
+             "You took the money that comes back. The hours have to pay for the rest, the share 1 - `back`."),
+        Slip("back is dollars", _weeks(lost=lambda price, back: price - back),
+             "You took `back` for dollars. It is a share of the price: 0.4 is 40 %."),
+        Slip("hours, not weeks", _weeks(saved=lambda power, rent, hours: rent - power),
+             "These are hours of use. The question asks for weeks, with `hours` of use in each."),
+        Slip("around the clock", _weeks(saved=lambda power, rent, hours: 168 * (rent - power)),
+             "You let the card work all 168 hours of a week. It works `hours` of them."),
+        Slip("electricity around the clock", _weeks(saved=lambda power, rent, hours: hours * rent - 168 * power),
+             "You pay for electricity all week. By this accounting the card draws it in the hours that it works."),
+        Slip("brackets", lambda price, back, power, rent, hours: (
+                 price * (1 - back) / hours * (rent - power) if rent > power else 0),
+             "You divided by the hours alone and multiplied by the rest. Put what a week saves in brackets: "
+             "`/ (hours * (rent - power))`."),
+        Slip("years", _weeks(saved=lambda power, rent, hours: 52 * hours * (rent - power)),
+             "These are years. The question asks for weeks."),
+        Slip("upside down", lambda price, back, power, rent, hours: (
+                 max(0.0, hours * (rent - power)) / (price * (1 - back))),
+             "This is the share of the loss that one week pays for. The number of weeks is one over that."),
+        Slip("never is negative", lambda price, back, power, rent, hours: (
+                 price * (1 - back) / (hours * (rent - power)) if rent != power else 0),
+             "Where electricity costs more than the rent, your number is negative. Buying never gets cheaper there: "
+             "return 0."),
+        Slip("never is infinite", _weeks(never=math.inf),
+             "Where buying never gets cheaper, return 0, as the question says."),
+        Slip("never is None", _weeks(never=None),
+             "Where buying never gets cheaper, you return nothing, or `None`. Return 0."),
+        Slip("rounded up", lambda *case: math.ceil(_break_even_weeks(*case)),
+             "These are whole weeks, rounded up. Return the number as it comes out."),
+        Slip("price and rent alone", _weeks(lambda price, back: price, lambda power, rent, hours: hours * rent),
+             "This is price over rent. The electricity of your own card is missing, and the share that comes back."),
+    ],
+    takeaway="Half of 500 dollars, 20 hours a week at 13 cents saved in each: 96 weeks, nearly two years.",
 )  # fmt: skip
 
 # -- 4. a step with a frozen backbone --------------------------------------------------------------------------------

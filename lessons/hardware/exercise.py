@@ -73,48 +73,8 @@ from lessons.hardware import graded
 
 graded.largest_parameters(largest_parameters)
 
-# %% [markdown] question="dense_parameters" points=2 difficulty=1 minutes=6
-# ## 2. How large is that network?
-#
-# `sizes` are the units of a dense network from its inputs to its outputs, `[9000, 4000, 4000, 32]` for the one in the
-# text of 2014. Each layer is connected with the next one, every unit with every unit, and every unit but the inputs
-# has a bias. Return the number of parameters.
-#
-# The text says that this network has 512,128,000 weights. When your function passes the check, call it on this
-# network.
-
-
-# %% answer="dense_parameters"
-def dense_parameters(sizes):
-    """Weights and biases of a dense network."""
-    # BEGIN SOLUTION
-    total = 0
-    for i in range(1, len(sizes)):
-        total += sizes[i - 1] * sizes[i] + sizes[i]
-    return total
-    # END SOLUTION
-
-
-# %% check="dense_parameters"
-from lessons.hardware.checks import check
-
-check("dense_parameters")
-
-# %% [markdown] hint="dense_parameters"
-# **My number is far too large.** Draw three layers of 2, 3 and 4 units and count the lines. There are 2 · 3 between the
-# first two. Are there any between the first and the last?
-
-# %% [markdown] hint="dense_parameters"
-# **It is a little too small or too large.** Count the biases apart: one for every unit that adds something up. Do the
-# inputs?
-
-# %% graded="dense_parameters"
-from lessons.hardware import graded
-
-graded.dense_parameters(dense_parameters)
-
 # %% [markdown] question="cards_that_hold" points=4 difficulty=2 minutes=10
-# ## 3. A shopping list
+# ## 2. A shopping list
 #
 # A training step needs `needed_gib` GiB of one GPU, context and gaps included. Which cards hold it? Return their
 # **names, the cheapest first**.
@@ -165,6 +125,47 @@ check("cards_that_hold")
 from lessons.hardware import graded
 
 graded.cards_that_hold(cards_that_hold)
+
+# %% [markdown] question="break_even_weeks" points=2 difficulty=1 minutes=6
+# ## 3. Rent or buy?
+#
+# A card costs `price` dollars; when you sell it, the share `back` of that comes back (0.4 is 40 %). It draws electricity
+# for `power` dollars an hour. The same card can be rented for `rent` dollars an hour. You use it `hours` hours a week,
+# above 0.
+#
+# Return after how many weeks both have cost the same, not rounded; from then on buying is cheaper. Return 0 if that
+# never comes.
+
+
+# %% answer="break_even_weeks"
+def break_even_weeks(price, back, power, rent, hours):
+    """Weeks after which a bought card has cost no more than a rented one."""
+    # BEGIN SOLUTION
+    lost = price * (1 - back)
+    saved = hours * (rent - power)  # in a week
+    if saved <= 0:
+        return 0
+    return lost / saved
+    # END SOLUTION
+
+
+# %% check="break_even_weeks"
+from lessons.hardware.checks import check
+
+check("break_even_weeks")
+
+# %% [markdown] hint="break_even_weeks"
+# **I do not know where to begin.** Write down what a week of renting costs, and what a week with your own card costs. How
+# much does the owner save in a week? How many such weeks pay for what the card loses?
+
+# %% [markdown] hint="break_even_weeks"
+# **It crashes with ZeroDivisionError, or my number is negative.** What does the owner save if an hour of electricity
+# costs as much as an hour of rent, or more?
+
+# %% graded="break_even_weeks"
+from lessons.hardware import graded
+
+graded.break_even_weeks(break_even_weeks)
 
 # %% [markdown] question="frozen_step_bytes" points=4 difficulty=3 minutes=14
 # ## 4. A step with frozen layers

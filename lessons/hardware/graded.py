@@ -23,10 +23,6 @@ def _cards_and_buffers(draw: random.Random) -> list[Case]:
     return [*cases, (draw.randint(100, 300), draw.randint(301, 500), draw.choice(OPTIMIZERS))]
 
 
-def _sizes(draw: random.Random) -> list[Case]:
-    return [([draw.randint(2, 5_000) for _ in range(length)],) for length in (2, 3, 4, 5, 6)]
-
-
 def _catalogues(draw: random.Random) -> list[Case]:
     """Made-up cards: every way to go wrong shows on each of them."""
     cases: list[Case] = []
@@ -52,6 +48,17 @@ def _catalogues(draw: random.Random) -> list[Case]:
     return cases
 
 
+def _purchases(draw: random.Random) -> list[Case]:
+    """Two that pay, one whose electricity costs as much as the rent, one whose costs more, one that pays."""
+    cases: list[Case] = []
+    for more in (1, 1, 0, -1, 1):
+        power = draw.randint(5, 30)
+        rent = power + more * draw.randint(3, 4 if more < 0 else 40)
+        back = draw.randint(1, 9) / 10
+        cases.append((draw.randint(200, 2_000), back, power / 100, rent / 100, draw.randint(3, 60)))
+    return cases
+
+
 def _frozen_networks(draw: random.Random) -> list[Case]:
     def layers(*trained: bool) -> list[tuple[int, int, bool]]:
         return [(draw.randint(10, 9_999), draw.randint(10, 9_999), learns) for learns in trained]
@@ -69,8 +76,8 @@ def _frozen_networks(draw: random.Random) -> list[Case]:
 
 
 largest_parameters = Graded("largest_parameters", _cards_and_buffers)
-dense_parameters = Graded("dense_parameters", _sizes)
 cards_that_hold = Graded("cards_that_hold", _catalogues)
+break_even_weeks = Graded("break_even_weeks", _purchases)
 frozen_step_bytes = Graded("frozen_step_bytes", _frozen_networks)
 
 

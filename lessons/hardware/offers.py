@@ -6,8 +6,9 @@ the model's (`course_utils.machine.speed`) in float32, divided by how much too f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import ceil, inf
 
 import pandas as pd
@@ -20,12 +21,46 @@ from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
-from lessons.shared.published import HALVES, LAMBDA, LENT, RENTALS, TRAINED, TRANSFORMERS, XEONS, published
+from lessons.shared.published import (
+    COMMUNITY,
+    HALVES,
+    LENT,
+    RENTALS,
+    SECURE,
+    STORAGE_USD,
+    TIMED_AGAIN,
+    TRAINED,
+    TRANSFORMERS,
+    XEONS,
+    published,
+)
 from lessons.shared.reference_cpu import REFERENCE_CPU
 
 WEEK_HOURS = 7 * 24
+MONTH_HOURS = 365 * 24 / 12
 CPU_KILOWATTS = 2 * 0.085  # Intel rates each of XEONS at 85 W
+RENTED = "rented"
+TIE = " ="  # marks what costs about as much as the cheapest rented card
 Checks = Mapping[str, "list[Check]"]
+
+
+def _ampere(name: str, gb: float, rate: float, tflops: float, tensor: float, sources: str, derived: str) -> Device:
+    return Device(name=name, year=2021, dies=1, memory_gb=gb, bandwidth_gb_s=rate, float32_tflops=tflops,
+                  float32_clock="boost", tensor_tflops=tensor, bfloat16=True, sources=sources, derived=derived,
+                  architecture="Ampere")  # fmt: skip
+
+
+# Small cards that people rent and buy. The other lessons do not list them.
+SMALL_CARDS = {
+    card.name: card
+    for card in (
+        _ampere("RTX 3060", 12, 360, 12.7, 25.5, "pcpartdb.com",
+                "3,584 cores x 2 x 1,777 MHz; 112 tensor cores x 128 x 2 x 1,777 MHz / 2"),
+        _ampere("RTX A4000", 16, 448, 19.2, 76.7, "technical.city",
+                "tensor_tflops: 192 tensor cores x 128 x 2 x 1,560 MHz"),
+        _ampere("RTX A5000", 24, 768, 27.8, 111, "topcpu.net", "tensor_tflops: 256 tensor cores x 128 x 2 x 1,695 MHz"),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,11 +72,20 @@ class Offer:
     usd_per_hour: float
     hours_a_week: float = WEEK_HOURS
     cards: int = 1
+    paid: int = 0  # dollars for it, with a computer if one is bought
+
+    @property
+    def name(self) -> str:
+        """The card, with how many there are, or what was paid."""
+        many = f"{self.cards} x {self.card}" if self.cards > 1 else self.card
+        return f"{many}, {self.paid:,} paid" if self.paid else many
 
 
 def card_named(name: str) -> Device:
-    """A card of the catalogue, or the CPU."""
-    return REFERENCE_CPU if name == REFERENCE_CPU.name else hardware.device(name)
+    """A card of the catalogue or of SMALL_CARDS, or the CPU."""
+    if name == REFERENCE_CPU.name:
+        return REFERENCE_CPU
+    return SMALL_CARDS.get(name) or hardware.device(name)
 
 
 def todays_context(card: Device) -> Context:
@@ -55,13 +99,12 @@ def rent_range(card: str) -> tuple[float, ...]:
     return (min(prices), max(prices)) if prices else ()
 
 
-def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float], kwh_usd: float) -> list[Offer]:
+def offers(rents: Mapping[str, float], owned: Mapping[tuple[str, int], float], kwh_usd: float) -> list[Offer]:
     """The CPU that one has, what is lent for nothing, rented, and bought used.
 
     Args:
         rents: dollars for an hour of each rented card.
-        bought: the card that is bought.
-        owned: dollars for an hour of it, by the dollars that were paid.
+        owned: dollars for an hour of one's own, by the card and the dollars that were paid.
         kwh_usd: dollars for a kilowatt hour.
     """
     cpu = Offer("no card", REFERENCE_CPU.name, CPU_KILOWATTS * kwh_usd)
@@ -70,8 +113,8 @@ def offers(rents: Mapping[str, float], bought: str, owned: Mapping[int, float], 
         for one in LENT
         for cards in sorted({1, one.cards})
     ]
-    rented = [Offer("rented", card, hour) for card, hour in rents.items()]
-    used = [Offer(f"your own, {paid:,} paid", bought, hour) for paid, hour in owned.items()]
+    rented = [Offer(RENTED, card, hour) for card, hour in rents.items()]
+    used = [Offer("your own", card, hour, paid=paid) for (card, paid), hour in owned.items()]
     return [cpu, *lent, *rented, *used]
 
 
@@ -141,12 +184,28 @@ def gain(known: Checks, card: str, network: str) -> float | None:
     return found.gain if found else None
 
 
-def what_they_buy(step: StepTrace, most: int, million: float, of: Iterable[Offer], known: Checks) -> pd.DataFrame:
+def spread() -> float:
+    """By how much two lists of `TIMED_AGAIN` disagree at most on how many times as fast one card is as another."""
+    far = 1.0
+    for one, other in combinations(TIMED_AGAIN.values(), 2):
+        for a, b in combinations([card for card in one if card in other], 2):
+            for first, second, third, fourth in zip(one[a], one[b], other[a], other[b], strict=True):
+                far = max(far, first / second * fourth / third, second / first * third / fourth)
+    return far - 1
+
+
+def _tied(cost: float, cheapest: float) -> bool:
+    """Whether the timings cannot tell which of the two costs less."""
+    return cost <= (1 + spread()) * cheapest
+
+
+def what_they_buy(step: StepTrace, most: int, million: float, of: Sequence[Offer], known: Checks) -> pd.DataFrame:
     """One row an offer: what fits, how fast it trains at batch `most` or less, and what so many million samples cost.
 
     Days count the hours a week that the offer has. Two cards are taken to be twice as fast as one, which is a bound.
+    Dollars that tie with the cheapest rented card's are marked.
     """
-    rows, network = {}, step.at(most).name
+    rows, costs, network = {}, {}, step.at(most).name
     for offer in of:
         found = relied_on(known, offer.card, network)
         said = f"{found.ratio:.2f}" if found else "not timed"
@@ -155,87 +214,119 @@ def what_they_buy(step: StepTrace, most: int, million: float, of: Iterable[Offer
         largest = largest_batch(step, card, todays_context(card)).fits if card != REFERENCE_CPU else None
         a_second = offer.cards * speed(step, most if largest is None else max(1, min(most, largest)), offer.card, known)
         hours = [million * 1e6 / 3600 / a_second / share for share in (1.0, times) if share]
-        days, dollars = (
-            [f"{one * each:,.1f}" for one in hours] for each in (7 / offer.hours_a_week, offer.usd_per_hour)
-        )
-        rows[offer.how, f"{offer.cards} x {offer.card}" if offer.cards > 1 else offer.card] = {
+        costs[offer] = [offer.usd_per_hour * one for one in hours]
+        rows[offer.how, offer.name] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
             "largest batch": "" if largest is None else largest,
             "samples a second": f"{a_second:,.{0 if card != REFERENCE_CPU else 1}f}",
             "model / timed": said + other,
-            "mixed, timed": f"{times:.1f} times" if times else "",
-            "days; mixed": "; ".join(days),
-            "dollars; mixed": "; ".join(dollars),
+            "days; mixed": "; ".join(f"{one * 7 / offer.hours_a_week:,.1f}" for one in hours),
         }
+    rented = [own for offer, own in costs.items() if offer.how == RENTED]
+    cheapest = [min((own[i] for own in rented if i < len(own)), default=0.0) for i in (0, 1)]
+    for row, own in zip(rows.values(), costs.values(), strict=True):
+        marks = [TIE if usd and _tied(usd, least) else "" for usd, least in zip(own, cheapest, strict=False)]
+        row["dollars; mixed"] = "; ".join(f"{usd:,.1f}{mark}" for usd, mark in zip(own, marks, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
 
+def timed(network: str) -> dict[str, tuple[float, float]]:
+    """Samples a second in float32 and mixed, by card, as `TRAINED` or `TRANSFORMERS` have them."""
+    return TRANSFORMERS.get(network) or {
+        row.device: (1e3 / row.full_ms, 1e3 / row.half_ms) for row in TRAINED if row.network == network
+    }
+
+
+def choices(rents: Mapping[str, float]) -> pd.DataFrame:
+    """Samples a dollar beside the card that trains most for it, ties marked, and the fastest card of those.
+
+    Args:
+        rents: dollars an hour by card; those that nobody timed with a network have an empty cell.
+    """
+    rows = {}
+    for network in ("ResNet-50", *TRANSFORMERS):
+        rates = {card: rate for card, rate in timed(network).items() if card in rents}
+        if not rates:
+            continue
+        for i, precision in enumerate(("float32", "mixed")):
+            each = {card: rate[i] / rents[card] for card, rate in rates.items()}
+            most = max(each.values())
+            tied = [card for card, one in each.items() if _tied(most, one)]
+            rows[network, precision] = {
+                card: f"{each[card] / most:.2f}{TIE if card in tied else ''}" if card in each else "" for card in rents
+            } | {"fastest of the tied": max(tied, key=lambda card: rates[card][i])}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", ""] if rows else None)
+
+
 def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:
-    """The rents below which another card trains more for a dollar than the best one, beside those that were asked.
+    """Up to which rent each card ties with the cheapest of the others, in float32 and mixed, and what is asked.
 
     Args:
         step: traced in float32, under the name that the timings have for the network.
         most: samples of a batch, where a card holds so many.
-        rents: dollars an hour by card; each is held against the one that trains most for a dollar in float32.
+        rents: dollars an hour by card.
         known: what `speed` is checked against.
     """
-    network = step.at(most).name
-    speeds = {card: speed(step, usual_batch(step, most, card), card, known) for card in rents}
-    best = max(rents, key=lambda card: speeds[card] / rents[card])
-    rows = {}
-    for card in (one for one in rents if one != best):
-        limit = rents[best] * speeds[card] / speeds[best]
-        gains = gain(known, card, network), gain(known, best, network)
-        mixed = f"{limit * gains[0] / gains[1]:.2f}" if gains[0] and gains[1] else ""
-        others = " to ".join(f"{x:.2f}" for x in sorted(set(rent_range(card))))
-        rows[f"rent {card}, not {best}"] = [f"{limit:.2f}", mixed, f"{rents[card]:.2f}", others]
-    columns = ["below a rent of", "in mixed precision", "your rent", "asked"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("choose")
+    network, rows = step.at(most).name, {}
+    full = {card: speed(step, usual_batch(step, most, card), card, known) for card in rents}
+    mixed = {card: full[card] * (gain(known, card, network) or 0) for card in rents}
+    for card in sorted(rents, key=full.__getitem__):
+        limits = []
+        for rate in (full, mixed):
+            others = [rents[one] / rate[one] for one in rents if one != card and rate[one]]
+            limits.append(f"{(1 + spread()) * min(others) * rate[card]:.2f}" if others and rate[card] else "")
+        asked = " to ".join(f"{x:.2f}" for x in sorted(set(rent_range(card))))
+        rows[card] = [*limits, f"{rents[card]:.2f}", asked]
+    columns = ["ties up to a rent of", "in mixed precision", "your rent", "asked"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("card")
 
 
-def more_for_a_dollar(rents: Mapping[str, float]) -> pd.DataFrame:
-    """Samples a dollar over those of the first card of `rents`, in float32 and mixed, by one program (`LAMBDA`)."""
-    resnet = {row.device: (1e3 / row.full_ms, 1e3 / row.half_ms) for row in TRAINED if row.source == LAMBDA}
-    rows = {}
-    for network, timed in ({"ResNet-50": resnet} | TRANSFORMERS).items():
-        each = {card: [rate / rent for rate in timed[card]] for card, rent in rents.items() if card in timed}
-        first = next(iter(each.values()), [])
-        rows[network] = {
-            card: "; ".join(f"{a / b:.2f}" for a, b in zip(own, first, strict=True)) for card, own in each.items()
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"float32; mixed ({LAMBDA})")
+@dataclass(frozen=True)
+class Rent:
+    """Dollars for an hour of a card, and for the storage kept beside it, in an hour that it runs or is stopped."""
+
+    usd: float
+    running: float = 0.0
+    stopped: float = 0.0
 
 
-def buying(
-    prices: Iterable[int], computer: int, rents: Mapping[str, float], power: float, hours: float, weeks: float
-) -> pd.DataFrame:
+def rents_asked(card: str, stored_gb: float) -> dict[str, Rent]:
+    """What an hour of a card costs in `RENTALS`, the lowest first, by seller and month; at RunPod with storage too."""
+    found: dict[str, Rent] = {}
+    for one in sorted((one for one in RENTALS if one.device == card), key=lambda one: one.usd_per_hour):
+        named = f"{one.usd_per_hour:.2f}, {one.provider}, {one.seen[:7]}"
+        found[named] = Rent(one.usd_per_hour)
+        kinds = {COMMUNITY: ("running", "stopped"), SECURE: ("network", "network")}.get(one.provider)
+        if kinds and stored_gb:
+            running, stopped = (stored_gb * STORAGE_USD[kind] / MONTH_HOURS for kind in kinds)
+            found[f"{named} + {stored_gb:g} GB"] = Rent(one.usd_per_hour, running, stopped)
+    return found
+
+
+def buying(prices: Iterable[int], rents: Mapping[str, Rent], power: float, hours: float, weeks: float) -> pd.DataFrame:
     """What makes buying a card cheaper than renting the same: hours a week, or the share of the price that comes back.
 
     Args:
-        prices: dollars for the card.
-        computer: dollars for one around it.
-        rents: dollars for an hour of that card, by who asks them.
+        prices: dollars paid, with a computer around it if one is bought.
+        rents: by who asks them.
         power: dollars of electricity in an hour.
         hours: a week that the card will run, for which the share is told.
         weeks: that it will be used.
     """
     rows = {}
-    for around in (0, computer) if computer else (0,):
-        for price in prices:
-            row, paid = {}, price + around
-            for seller, rent in rents.items():
-                least = paid / (rent - power) / weeks if rent > power else inf
-                share = max(0.0, 1 - hours * weeks * (rent - power) / paid)
-                told = f"{ceil(least)} h" if least <= WEEK_HOURS else "never"
-                row[f"{rent:.2f}, {seller}"] = f"{told}; {100 * share:.0f} %" if rent > power else "never"
-            rows[f"card {price:,}" + (f", computer {around:,}" if around else "")] = row
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("dollars paid")
+    for seller, rent in rents.items():
+        kept = WEEK_HOURS * rent.stopped  # dollars a week, whatever the card does
+        gain = rent.usd + rent.running - rent.stopped - power  # dollars in an hour that it works
+        rows[seller] = {f"{price:,} paid": _told(price, kept * weeks, gain * weeks, hours) for price in prices}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("rent, dollars an hour")
 
 
-def rents_asked(card: str) -> dict[str, float]:
-    """Dollars for an hour of a card in `RENTALS`, by seller and month, the lowest first."""
-    found = sorted((one for one in RENTALS if one.device == card), key=lambda one: one.usd_per_hour)
-    return {f"{one.provider}, {one.seen[:7]}": one.usd_per_hour for one in found}
+def _told(price: float, kept: float, gain: float, hours: float) -> str:
+    """Such as "54 h; 63 %": hours a week that pay for a card, the share that must come back. Dollars over all weeks."""
+    left = max(0.0, price - kept)
+    enough = 0.0 if not left else left / gain if gain > 0 else inf
+    least = f"{ceil(enough)} h" if enough <= WEEK_HOURS else "never"
+    return f"{least}; {100 * max(0.0, 1 - (kept + hours * gain) / price):.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -135,6 +135,9 @@ HALVES: tuple[PublishedHalves, ...] = (
 # ceshine/apex_pytorch_cifar_experiment on GitHub, README at 7d071a7: 10 epochs of CIFAR-10 from start to end, Wide
 # ResNet 28-10, in Colab (T4) and Kaggle (P100); mixed precision is Apex's O1.
 LAMBDA = "Lambda, deeplearning-benchmark, 2023"
+# The same program in June 2021, the mean of epoch 0: pytorch/results/{A4000,A5000}/PyTorch_resnet50_{FP32,AMP} at
+# b177e19 and aeb58df; the batches are float32's. Another run of the A4000, two days before, differs by 0.1 %.
+LAMBDA_2021 = "Lambda, deeplearning-benchmark, 2021"
 CESHINE = "Ceshine Lee, apex_pytorch_cifar_experiment, 2019"
 
 
@@ -150,6 +153,8 @@ CSDN = "ai_hpc_trivia on CSDN, 2025"
 TRAINED: tuple[PublishedHalves, ...] = (
     PublishedHalves(LAMBDA, "ResNet-50", 128, "V100", 1e3 / 369, 1e3 / 833),
     PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 3090", 1e3 / 513, 1e3 / 905, "TF32"),
+    PublishedHalves(LAMBDA_2021, "ResNet-50", 152, "RTX A4000", 1e3 / 255.13, 1e3 / 455.67, "TF32"),
+    PublishedHalves(LAMBDA_2021, "ResNet-50", 224, "RTX A5000", 1e3 / 405.83, 1e3 / 703.55, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 4090", 1e3 / 721, 1e3 / 1301, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 360, "A100", 1e3 / 882, 1e3 / 1396, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 640, "H100 SXM", 1e3 / 1895, 1e3 / 2791, "TF32"),
@@ -169,9 +174,13 @@ TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
         "H100 SXM": (45697, 62259),
     },
 }
-# ResNet-50 on an RTX A5000 by the same program in June 2021, float32 and mixed: the mean of epoch 0 in
-# pytorch/results/A5000/PyTorch_resnet50_{FP32,AMP} at aeb58df.
-A5000 = (405.83, 703.55)
+# Cards that were timed more than once, ResNet-50, images a second in float32 (or TF32) and mixed: by LAMBDA; by the
+# same program before (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB); by CSDN.
+TIMED_AGAIN: dict[str, dict[str, tuple[float, float]]] = {
+    LAMBDA: {"V100": (369, 833), "RTX 3090": (513, 905), "RTX 4090": (721, 1301), "A100": (882, 1396)},
+    "Lambda, before": {"V100": (368, 828), "RTX 3090": (471, 796), "A100": (744, 1120)},
+    CSDN: {"RTX 3090": (489, 836), "RTX 4090": (699, 1224)},
+}
 
 # ResNet-50 in TensorFlow 2.0 on five cards, a T4 among them, batch 64: mixed precision "roughly results in a x2
 # performance increase". iww.inria.fr/sed-sophia/gpu-benchmarks-on-nef; the figures there are pictures.
@@ -205,7 +214,7 @@ MNIST_EPOCH_SECONDS = {"CPU": 4.4, "GPU": 6.5}
 # Dollars for an hour of one GPU, on demand, as lists of prices had them on the day. They change from week to week.
 @dataclass(frozen=True)
 class Rental:
-    """What an hour of one GPU cost: device (a name of the catalogue), its GiB, who rents it out, dollars, when seen."""
+    """What an hour of one GPU cost: device (of the catalogue or lesson 02), its GiB, provider, dollars, when seen."""
 
     device: str
     memory_gb: int
@@ -218,20 +227,26 @@ class Rental:
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
 # carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day.
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
-STORAGE_USD = 0.10  # a GB and month of a running machine there; of the cards that this course does not know:
-OTHER_RENTS = {"RTX A5000": 0.16, "RTX A6000": 0.33, "A100 PCIe of 80 GB": 1.19}
-COMMUNITY = "RunPod Community"
+# Dollars a GB and month there: of a running machine, of a stopped one, and in a volume that needs no machine.
+STORAGE_USD = {"running": 0.10, "stopped": 0.20, "network": 0.07}
+LARGER = {"RTX A6000": 0.33, "A100 PCIe of 80 GB": 1.19}  # dollars an hour there, of cards without a row here
+COMMUNITY, SECURE = "RunPod Community", "RunPod Secure"
 RENTALS = (
     Rental("RTX 3090", 24, "OpenRelay", 0.18, "2026-09-20", "openrelay.inc/pricing"),
     Rental("RTX 4090", 24, "OpenRelay", 0.29, "2026-09-20", "openrelay.inc/pricing"),
+    Rental("RTX A4000", 16, COMMUNITY, 0.17, "2025-07-13", RUNPOD),
+    Rental("RTX A5000", 24, COMMUNITY, 0.16, "2025-07-13", RUNPOD),
     Rental("V100", 16, COMMUNITY, 0.19, "2025-07-13", RUNPOD),
     Rental("RTX 3090", 24, COMMUNITY, 0.22, "2025-07-13", RUNPOD),
     Rental("RTX 4090", 24, COMMUNITY, 0.34, "2025-07-13", RUNPOD),
     Rental("RTX 5090", 32, COMMUNITY, 0.69, "2025-07-13", RUNPOD),
     Rental("H100 SXM", 80, COMMUNITY, 2.69, "2025-07-13", RUNPOD),
-    Rental("RTX 3090", 24, "RunPod Secure", 0.43, "2025-07-13", RUNPOD),
-    Rental("RTX 4090", 24, "RunPod Secure", 0.69, "2025-07-13", RUNPOD),
-    Rental("RTX 5090", 32, "RunPod Secure", 0.89, "2025-07-13", RUNPOD),
+    Rental("RTX A4000", 16, SECURE, 0.29, "2025-07-13", RUNPOD),
+    Rental("RTX A5000", 24, SECURE, 0.26, "2025-07-13", RUNPOD),
+    Rental("RTX 3090", 24, SECURE, 0.43, "2025-07-13", RUNPOD),
+    Rental("RTX 4090", 24, SECURE, 0.69, "2025-07-13", RUNPOD),
+    Rental("RTX 5090", 32, SECURE, 0.89, "2025-07-13", RUNPOD),
+    Rental("H100 SXM", 80, SECURE, 2.99, "2025-07-13", RUNPOD),
     Rental("RTX 5090", 32, "Vast.ai, the cheapest", 0.9081, "2026-05-27", "gpu.fund"),
     Rental("A100", 40, "OpenRelay", 0.80, "2026-09-20", "openrelay.inc/pricing"),
     Rental("A100", 40, "AWS, an eighth of p4d.24xlarge", 2.7447, "2026-11-09", RECEIPTS),
@@ -264,7 +279,7 @@ LENT = (Lent("T4", 2, "Kaggle", 30, "2026-11-23", FREE_GPUS),)
 
 @dataclass(frozen=True)
 class Used:
-    """What people asked for a used card: device (a name of the catalogue), dollars from and to, and who wrote it."""
+    """What people asked for a used card: device (of the catalogue or lesson 02), dollars from and to, who wrote it."""
 
     device: str
     low_usd: int
@@ -275,6 +290,9 @@ class Used:
 
 # Guides of 2026, in the month that they name. A computer with a card of 700 cost 1,200 (local-llm.net).
 USED = (
+    Used("RTX 3060", 150, 180, "2026", "craftrigs.pages.dev, rtx-4060-ti-16gb-vs-rtx-3060-12gb-for-llms"),
+    Used("RTX 3060", 220, 280, "2026-05", "convly.ai, rtx-4060-ti-16gb-vs-rtx-3060-12gb-for-ai"),
+    Used("RTX 3060", 280, 320, "2026", "specpicks.com, best-budget-gpu-local-llm-inference-2026"),
     Used("RTX 3090", 500, 800, "2026", "local-llm.net, rtx-3090-best-value-2026"),
     Used("RTX 3090", 700, 1000, "2026-02", "insiderllm.com, rtx-4090-vs-used-rtx-3090-local-ai"),
     Used("RTX 3090", 800, 950, "2026-03", "compute-market.com, rtx-3090-vs-rtx-4090-for-ai-2026"),

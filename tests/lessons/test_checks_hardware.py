@@ -6,7 +6,6 @@ from classroom.questions.core import Outcome
 from course_utils.machine.hardware import devices
 from lessons.hardware import checks as hardware
 from lessons.hardware import judge as transfer
-from lessons.hardware.answers import RIGHT
 from lessons.hardware.behaviour import BATCH
 from lessons.hardware.judge import Pretrained
 
@@ -15,7 +14,9 @@ def test_the_figures_in_takeaways_are_computed():
     rule = hardware.largest_parameters
     assert f"{rule.reference(6144, 400, 'momentum'):,} parameters with momentum" in rule.takeaway
     assert f"{(6144 - 400) * 1024 * 1024 // 8:,}" in rule.takeaway
-    assert f"{hardware.dense_parameters.reference([9000, 4000, 4000, 32]):,}" in hardware.dense_parameters.takeaway
+    buy = hardware.break_even_weeks
+    assert buy.cases[0] == (500, 0.5, 0.09, 0.22, 20)
+    assert f"Half of 500 dollars, 20 hours a week at 13 cents saved in each: {buy.truth[0]:.0f} weeks" in buy.takeaway
     k80 = next(card for card in hardware.catalogue() if card["name"] == "Tesla K80")
     assert f"{k80['memory_gib']:.0f} GB and holds steps of {k80['memory_gib'] / k80['dies']:.0f}." in (
         hardware.cards_that_hold.takeaway
@@ -28,13 +29,13 @@ def test_the_catalogue_of_the_question_is_the_courses_with_unknown_prices_none()
     assert None in given.values()
 
 
-def test_the_number_printed_in_2014_is_refused():
-    def believer(sizes):
-        return 512_128_000 if sizes == [9000, 4000, 4000, 32] else RIGHT["dense_parameters"][0](sizes)
+def test_no_saving_at_all_is_never_and_a_division_by_it_a_crash():
+    def careless(price, back, power, rent, hours):
+        return price * (1 - back) / (hours * (rent - power))
 
-    feedback = hardware.dense_parameters(believer)
-    assert feedback.outcome is Outcome.WRONG
-    assert "([9000, 4000, 4000, 32])` returned 512,128,000, expected 52,136,032." in feedback.message
+    feedback = hardware.break_even_weeks(careless)
+    assert feedback.outcome is Outcome.CRASHED
+    assert "ZeroDivisionError" in feedback.message
 
 
 def test_inference_mode_is_a_crash_with_its_line():
