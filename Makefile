@@ -37,7 +37,8 @@ site-test: export COURSE_TESTS := thorough
 site-test: $(VENV)/test.done
 	$(BIN)/python -m pytest -q tests/website
 
-# Threads of two processes that share the cores must not wait in loops for each other.
+# Two processes share the cores: each keeps to one thread, and where a test asks for more, none waits in a loop.
+test: export OMP_NUM_THREADS := 1
 test: export OMP_WAIT_POLICY := PASSIVE
 # tests/lessons/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying;
 # tests/test_types.py runs mypy, tests/test_contracts.py lint-imports.

@@ -109,10 +109,8 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise AuthoringError(f"{where}: this cell cannot be read: {cause}") from None
     options = {k: v for k, v in cell.metadata.items() if k not in ("lines_to_next_cell", "cell_marker")}
-    if "incorrectly_encoded_metadata" in options or "title" in options:
+    if cell.cell_type == "raw" or "incorrectly_encoded_metadata" in options or "title" in options:
         raise AuthoringError(f'{where}: cannot read `{lines[0]}`: write `# %%` or `# %% [markdown]`, then key="value"')
-    if cell.cell_type == "raw":
-        raise AuthoringError(f"{where}: raw cells are not used; write `# %% [markdown]` or `# %%`")
     is_text = cell.cell_type == "markdown"
     kinds = [key for key in options if key in KINDS]
     if len(kinds) > 1:
@@ -201,10 +199,8 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
     for name, cell in questions.items():
         parts = [c.kind for c in cells if c.question == name]
         for kind in ("answer", "check", "graded"):
-            if parts.count(kind) == 0:
-                raise cell.error(f'question {name!r} has no {kind} cell; add one with {kind}="{name}"')
-            if parts.count(kind) > 1:
-                raise cell.error(f"question {name!r} has {parts.count(kind)} {kind} cells; it needs one")
+            if parts.count(kind) != 1:
+                raise cell.error(f"question {name!r} has {_count(parts.count(kind), f'{kind} cell')}; it needs one")
         hints = parts.count("hint")
         if not 2 <= hints <= 3:
             raise cell.error(f"question {name!r} has {_count(hints, 'hint')}; give two or three, each for a symptom")
@@ -214,31 +210,20 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
 
 def split_answer(cell: SourceCell) -> tuple[str, str]:
     """(solution, stub) of an answer cell: markers dropped; the dots where the solution stood. Raises AuthoringError."""
-    tree = _parse(cell)
-    solution: list[str] = []
-    stub: list[str] = []
-    begun: int | None = None
-    lines = cell.text.splitlines()
-    for number, line in enumerate(lines, start=cell.first_line):
-        if line.strip() == BEGIN:
-            if begun is not None:
-                raise cell.error(f"`{BEGIN}` inside a solution that began at line {begun}", number)
-            begun = number
-        elif line.strip() == END:
-            if begun is None:
-                raise cell.error(f"`{END}` without `{BEGIN}`", number)
-            solved = "\n".join(lines[begun - cell.first_line + 1 : number - cell.first_line])
-            stub += _dots(cell, tree, begun, solved, indent=line[: -len(line.lstrip())])
-            begun = None
-        else:
-            solution.append(line)
-            if begun is None:
-                stub.append(line)
-    if begun is not None:
-        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", begun)
-    if solution == lines:
+    tree, lines = _parse(cell), cell.text.splitlines()
+    marks = [(place, line.strip()) for place, line in enumerate(lines) if line.strip() in (BEGIN, END)]
+    if not marks:
         raise cell.error(f"the answer to {cell.question!r} has no `{BEGIN}` … `{END}`")
-    return "\n".join(solution), "\n".join(stub)
+    for number, (place, mark) in enumerate(marks):
+        is_last = number == len(marks) - 1
+        if mark != (BEGIN, END)[number % 2] or (mark == BEGIN and is_last):
+            raise cell.error(f"`{mark}` stands alone: `{BEGIN}` and `{END}` come in pairs", cell.first_line + place)
+    places = [place for place, _ in marks]
+    solution = [line for place, line in enumerate(lines) if place not in places]
+    for begin, end in reversed(list(zip(places[::2], places[1::2], strict=True))):
+        solved, indent = "\n".join(lines[begin + 1 : end]), lines[end][: -len(lines[end].lstrip())]
+        lines[begin : end + 1] = _dots(cell, tree, cell.first_line + begin, solved, indent)
+    return "\n".join(solution), "\n".join(lines)
 
 
 def _dots(cell: SourceCell, tree: ast.Module, begin: int, solved: str, indent: str) -> list[str]:
@@ -259,18 +244,13 @@ def _dots(cell: SourceCell, tree: ast.Module, begin: int, solved: str, indent: s
 def plan(topic: str, root: Path) -> dict[str, Planned]:
     """The notebooks of one topic, such as "03_memory", by the folder they are for. Pure. Raises AuthoringError."""
     lesson, exercise = read_topic(topics(root)[topic])
-    if exercise:
-        _check_questions(exercise)
-    made = {}
+    _check_questions(exercise)
     for cell in lesson:
         if cell.question:
             raise cell.error(f"a lesson has no {cell.kind} cells; put them in exercise.py")
-    if lesson:
-        made["notebooks"] = _notebook(topic, "lesson", [_with_counts(cell, exercise) for cell in lesson])
-    if exercise:
-        made["exercises"] = _notebook(topic, "exercise", exercise)
-        made["solutions"] = _notebook(topic, "solution", exercise)
-    return made
+    told = [_with_counts(cell, exercise) for cell in lesson]
+    kinds = {"notebooks": ("lesson", told), "exercises": ("exercise", exercise), "solutions": ("solution", exercise)}
+    return {folder: _notebook(topic, kind, cells) for folder, (kind, cells) in kinds.items() if cells}
 
 
 NUMBER_WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -358,11 +338,8 @@ def _count(number: int, noun: str) -> str:
 def build(names: Sequence[str], root: Path) -> None:
     """Write notebooks/, exercises/ and solutions/ of the topics from lessons/, executing lesson and solution.
 
-    Everything is read and checked before anything is executed, and executed before anything is written: a build that
-    fails writes nothing. A file is written whole, and only when it changes.
-    New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them. Without names, a
-    notebook whose code is as it was keeps its outputs and is not executed; name its topic to execute it again, as after
-    a change of the library.
+    Without names, a notebook whose code is as it was keeps its outputs and is not executed. New figures in outputs
+    tagged `nbval-ignore-output` are no change: delete the file to renew them. A build that fails writes nothing.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
     plans = {topic: plan(topic, root) for topic in chosen(names, topics(root), "topic")}

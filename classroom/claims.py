@@ -33,23 +33,14 @@ SOME, PART = "some cases", "one part"
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict, the evidence in one phrase, and why.
+    """A verdict, the evidence in one phrase, and why."""
 
-    Attributes:
-        verdict: one of the six words above.
-        evidence: the numbers it follows from, or the document it is cited from.
-        why: what they mean.
-        cited: the verdict rests on a document; no number could have made it another.
-        rule: what the numbers had to be for the verdict, where a page shows it.
-        kind: if partly right, in which of the two ways, by the same numbers, where a page shows it.
-    """
-
-    verdict: str
-    evidence: str
-    why: str
-    cited: bool = False
-    rule: str = ""
-    kind: str = ""
+    verdict: str  # one of the six words above
+    evidence: str  # the numbers it follows from, or the document it is cited from
+    why: str  # what they mean
+    cited: bool = False  # it rests on a document; no number could have made it another
+    rule: str = ""  # what the numbers had to be for the verdict, where a page shows it
+    kind: str = ""  # if partly right, in which of the two ways, by the same numbers, where a page shows it
 
     @property
     def in_full(self) -> str:
@@ -92,8 +83,7 @@ def by_cases(holds: Iterable[bool]) -> str:
 def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
     """Decorate a claim's judge: its number in the table of claims, where it was published, the claim in our words.
 
-    Raises:
-        CourseError: another judge has this number. Its own module read again is no other.
+    Raises CourseError if another judge has this number. Its own module read again is no other.
     """
 
     def register(judge: Callable[[], Finding]) -> Callable[[], Finding]:
@@ -133,8 +123,7 @@ class Verdicts:
 def judge(numbers: Iterable[int], links: bool = False) -> Verdicts:
     """Compute the verdicts of the claims with these numbers; `links` leads to the lessons that show them.
 
-    Raises:
-        CourseError: no claim has such a number.
+    Raises CourseError if no claim has such a number.
     """
     numbers = list(numbers)
     unknown = [number for number in numbers if number not in CLAIMS]

@@ -10,12 +10,12 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +25,6 @@ from course_utils.units import format_bytes
 DISTRIBUTION, PYTHON = "course-utils", "Python"
 FIX_INSTALL = 'in the course\'s folder run: python -m pip install -c constraints.txt -e ".[lab]"'
 FIX_PYTHON = "install a Python in that range, remove the folder .venv, run make lab again"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,8 @@ class Finding:
         return f"{self.status:<5} {self.text}{fix}"
 
 
-def examine(root: Path | None) -> Iterator[Finding]:
-    """Every finding, in the order of the report, as it is made. `root`: the course's folder, None where not found."""
-    yield from examine_setup(root)
-    yield from describe_tools()
-
-
 def examine_setup(root: Path | None) -> Iterator[Finding]:
-    """The findings that matter to a learner; arguments as in `examine`."""
+    """The findings that matter to a learner, as they are made. `root`: the course's folder, None where not found."""
     yield from check_requirements()
     yield check_torch()
     yield check_kernel()
@@ -121,18 +114,11 @@ def check_kernel() -> Finding:
         return Finding("FAIL", "Jupyter knows no kernel named python3.", fix)
     # Jupyter itself replaces a bare `python` by the interpreter it runs in.
     bare = command.removesuffix(".exe") in {"python", "python3", f"python3.{sys.version_info.minor}"}
-    if bare or _same_interpreter(command, sys.executable):
+    # Folders are compared unresolved: an environment's interpreter is a link to the one it was made with.
+    one, other = (os.path.normcase(os.path.dirname(os.path.abspath(path))) for path in (command, sys.executable))
+    if bare or (one == other and os.path.exists(command) and os.path.samefile(command, sys.executable)):
         return Finding("OK", "the Jupyter kernel python3 runs this environment's Python")
     return Finding("FAIL", f"the Jupyter kernel python3 runs {command}, not {sys.executable}.", fix)
-
-
-def _same_interpreter(first: str, second: str) -> bool:
-    """Same folder and same program: python and python3 of one environment are one, two environments' are not.
-
-    Folders are compared unresolved: a virtual environment's interpreter is a link to the one it was made with.
-    """
-    one, other = (os.path.normcase(os.path.dirname(os.path.abspath(path))) for path in (first, second))
-    return one == other and os.path.exists(first) and os.path.samefile(first, second)
 
 
 def check_folders(root: Path | None) -> Iterator[Finding]:
@@ -169,17 +155,12 @@ def describe_machine() -> Iterator[Finding]:
         import psutil
 
         memory = psutil.virtual_memory()
-        yield Finding(
-            "info",
-            f"{os.cpu_count()} CPU cores, {format_bytes(memory.total, 1)} of memory, "
-            f"{format_bytes(memory.available, 1)} of it free",
-        )
+        free = f"{format_bytes(memory.total, 1)} of memory, {format_bytes(memory.available, 1)} of it free"
+        yield Finding("info", f"{os.cpu_count()} CPU cores, {free}")
 
 
 def describe_tools() -> Iterator[Finding]:
-    """What an author or a teacher can use besides: a browser for the tests, a sandbox for marking."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    yield Finding("info", f"browser for the browser tests: {browser or 'none found; those tests are skipped'}")
+    """What a teacher can use besides: a sandbox for marking."""
     try:
         from classroom.grading.sandbox import why_not
     except ImportError:
@@ -200,7 +181,7 @@ def doctor_command(arguments: Sequence[str], root: Path | None) -> int:
     """Print the findings as they are made, then a summary. Returns the exit code: 1 when a requirement fails."""
     argparse.ArgumentParser(prog="course doctor").parse_args(arguments)
     failures = 0
-    for finding in examine(root):
+    for finding in chain(examine_setup(root), describe_tools()):
         print(finding, flush=True)
         failures += finding.status == "FAIL"
     print(summary(failures))
@@ -232,9 +213,7 @@ class Report:
         )
         said = summary(len(failed)).replace("see the FAIL lines above", "each with its fix below")
         table = f"<table style='font-size:inherit'><tbody>{body}</tbody></table>"
-        if failed:
-            return f"<p><b>{escape(said)}</b></p>{table}"
-        return f"<details><summary><b>{escape(said)}</b></summary>{table}</details>"
+        return f"<details{' open' if failed else ''}><summary><b>{escape(said)}</b></summary>{table}</details>"
 
 
 def show() -> Report:

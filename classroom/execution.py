@@ -114,9 +114,6 @@ def line_of_error(traceback: list[str]) -> int | None:
     return int(found[1]) if found else None
 
 
-# -- same content, same bytes ----------------------------------------------------------------------------------------
-
-
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Replace or leave out what differs from run to run. Of a widget what reads without its kernel is kept.
 

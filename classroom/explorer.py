@@ -31,45 +31,28 @@ QUIET = 1.5  # seconds without a move, or of a new page, after which a pause beg
 
 @dataclass(frozen=True)
 class View:
-    """What an explorer shows at one setting of its controls.
-
-    Attributes:
-        picture: the figure.
-        sentences: one for the state, one for the culprit, one for the way out.
-        number: what is watched from move to move, such as the peak in bytes; None to say nothing of moves.
-        what: its name with the article, as in "the peak rises by 3 MiB".
-        write: how a difference of it is written.
-        uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
-        advised: what the last sentence advises, control by control: its name, and the value to set it to.
-        whole: the same with what takes longer to read, drawn once that was read; None if nothing does.
-        parts: of that longer reading; between two of them a move is answered.
-    """
+    """What an explorer shows at one setting of its controls."""
 
     picture: Picture
-    sentences: Sequence[str]
-    number: float | None = None
-    what: str = "the peak"
-    write: Callable[[float], str] = format_bytes
-    uncaused: Sequence[str] = ()
-    advised: Mapping[str, object] = field(default_factory=dict)
-    whole: Callable[[], "View"] | None = None
-    parts: Iterable[Callable[[], object]] = ()
+    sentences: Sequence[str]  # one for the state, one for the culprit, one for the way out
+    number: float | None = None  # what is watched from move to move, such as the peak in bytes; None: nothing is
+    what: str = "the peak"  # its name with the article, as in "the peak rises by 3 MiB"
+    write: Callable[[float], str] = format_bytes  # how a difference of it is written
+    uncaused: Sequence[str] = ()  # controls whose moves do not change it by their nature: nothing is said of them
+    advised: Mapping[str, object] = field(default_factory=dict)  # by the last sentence: control -> value to set it to
+    whole: Callable[[], "View"] | None = None  # the same with what takes longer to read, drawn once that was read
+    parts: Iterable[Callable[[], object]] = ()  # of that longer reading; between two of them a move is answered
 
 
 @dataclass(frozen=True)
 class Page:
-    """The settings of an explorer that a page without a kernel shows: `PAGE` of an explorer's module.
+    """The settings of an explorer that a page without a kernel shows: `PAGE` of an explorer's module."""
 
-    Attributes:
-        make: the explorer as its lesson shows it; where its controls begin, the page begins.
-        grid: by the name of a control, what it offers on the page, as written on the screen; None for all there is.
-            A control that changes what another offers stands before it. The controls left out stay where they begin.
-        write: how a difference of the number watched is written, one of the writers of `website/static/explorer.js`.
-    """
-
-    make: Callable[[], "Explorer"]
+    make: Callable[[], "Explorer"]  # as its lesson shows it; where its controls begin, the page begins
+    # By the name of a control, what it offers on the page, as written on the screen; None for all there is. A control
+    # that changes what another offers stands before it. The controls left out stay where they begin.
     grid: Mapping[str, Sequence[object] | None]
-    write: str = "bytes"
+    write: str = "bytes"  # how a difference of the number is written, by a writer of `website/static/explorer.js`
 
 
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
@@ -126,18 +109,13 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         grids = [_row(widths.split(), list(row)) for widths, row in rows]
         self.words.add_class("course-words")
         super().__init__([widgets.HTML(WIDGET_HEAD), *grids, self.words, self.figure])
-        self.add_class("course-widget")
-        self.add_class("course-explorer")
+        self.add_class("course-widget").add_class("course-explorer")
         for control in self.controls.values():
             control.observe(self.redraw, names="value")
         self.redraw()
 
     def view(self) -> View:
-        """The present settings read, drawn and said in words.
-
-        Raises:
-            CourseError: they cannot be; its message stands where the words were.
-        """
+        """The present settings read, drawn and said in words. Raises CourseError, shown there, where they cannot be."""
         raise NotImplementedError
 
     def ahead(self) -> Iterable[Callable[[], object]]:
@@ -219,7 +197,6 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """What the last change of one control did to the number watched."""
         if view.number is None:
             return []
-        # What every control says, by its name, as it is written on the screen.
         now = {name: written(control) for name, control in self.controls.items()}
         last, self._last = self._last, (now, view.number)
         changed = [name for name in now if last is not None and now[name] != last[0][name]]

@@ -56,10 +56,8 @@ def total(root: Path) -> str:
     """All lessons and all exercises, in words."""
     made = stated(root).values()
     lessons, exercises = sum(one.lesson for one in made), sum(one.exercise for one in made)
-    return (
-        f"{in_hours(lessons)} hours of lessons and {in_hours(exercises)} of exercises, "
-        f"{in_hours(lessons + exercises)} in all"
-    )
+    said = f"{in_hours(lessons)} hours of lessons and {in_hours(exercises)} of exercises"
+    return f"{said}, {in_hours(lessons + exercises)} in all"
 
 
 def table(root: Path) -> str:
@@ -79,20 +77,13 @@ def filled(text: str, root: Path) -> str:
     return text
 
 
-def fill(root: Path) -> None:
-    """Fill in the blocks of all DOCUMENTS that are there."""
-    for path in (root / name for name in DOCUMENTS):
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
-            if write_whole(path, filled(text, root)):
-                print(f"{path.name}: hours renewed")
-
-
 def build_command(arguments: Sequence[str], root: Path) -> int:
     """`course build`: write the notebooks, then how long they take. Raises AuthoringError."""
     parser = argparse.ArgumentParser(prog="course build")
     said = "topic numbers such as 03, executed again; without any, all whose source changed"
     parser.add_argument("topics", nargs="*", metavar="NN", help=said)
     build(parser.parse_args(arguments).topics, root)
-    fill(root)
+    for path in (root / name for name in DOCUMENTS):
+        if path.exists() and write_whole(path, filled(path.read_text(encoding="utf-8"), root)):
+            print(f"{path.name}: hours renewed")
     return 0

@@ -21,16 +21,12 @@ KEPT = ("nbformat", "nbformat_minor", "cell_type", "id", "source")  # beside met
 def read_notebook(path: Path) -> NotebookNode:
     """A notebook file in format 4, each cell with a type, a source and a metadata dictionary.
 
-    Raises CourseError: not found, a folder, empty, not JSON, conflict markers of git, not a notebook.
+    Raises CourseError: cannot be read, empty, not JSON, conflict markers of git, not a notebook.
     """
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise CourseError(f"{path} is not there; check the name") from None
-    except IsADirectoryError:
-        raise CourseError(f"{path} is a folder; name a notebook in it") from None
     except OSError as error:
-        raise CourseError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise CourseError(f"{path} cannot be read ({error.strerror or error}); check the name") from None
     return parse_notebook(content, str(path))
 
 

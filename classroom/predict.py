@@ -37,10 +37,7 @@ def still(html: str, purpose: str = "") -> str:
 def read_number(text: str) -> float:
     """The number a person wrote: "1568", "1,568", "1 568", "12.5", "12,5", "1.5e3" or, with either minus sign, "-392".
 
-    A comma before three digits separates thousands, any other is a decimal comma.
-
-    Raises:
-        CourseError: it is not a number.
+    A comma before three digits separates thousands, any other is a decimal comma. Raises CourseError for no number.
     """
     plain = re.sub(r"[\s_]", "", text).replace("\N{MINUS SIGN}", "-")
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", plain):
@@ -81,10 +78,7 @@ SAME = 0.01  # of a number: a guess this close is that number
 def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, str]]) -> str:
     """The thought that leads nearest to a guess; "" if none leads near it, or the guess is closer to the answer.
 
-    Args:
-        guess: the number entered.
-        answer: the right one.
-        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought.
+    `thoughts` are the numbers that what somebody may have thought leads to, each with a sentence that names it.
 
     >>> thought_behind(1.5, 10.3, [(1.55, "Those are the parameters alone.")])
     'Those are the parameters alone.'
@@ -119,8 +113,7 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
         layout = widgets.Layout(align_items="center", flex_flow="row wrap")
         row = widgets.HBox([self.field, widgets.Label(unit), self.button], layout=layout)
         super().__init__([asked, row, self.line])
-        self.add_class("course-widget")
-        self.add_class("course-predict")
+        self.add_class("course-widget").add_class("course-predict")
         self.field.observe(self._enter, names="value")  # Enter, or leaving the field
         self.button.on_click(self._enter)
 
@@ -154,11 +147,9 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
         against: the row the guess is compared with; the first one if not given.
         within: the ends of what cannot be told apart; a guess between them is accepted.
-        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
-            who guessed near such a number, and not near the answer, reads the sentence.
+        thoughts: as in `thought_behind`; who guessed near such a number, and not near the answer, reads its sentence.
 
-    Raises:
-        CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
+    Raises CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
     """
 
     def __init__(
@@ -170,9 +161,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         within: tuple[float, float] | None = None,
     ) -> None:
         if not isinstance(guess, Prediction):
-            raise CourseError(
-                f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}"
-            )
+            raise CourseError(f"reveal needs what predict(...) returned first, got {type(guess).__name__}")
         if not rows or not all(map(math.isfinite, (*rows.values(), *(number for number, _ in thoughts)))):
             raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
         if against is not None and against not in rows:
@@ -181,8 +170,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         self.against = against or next(iter(rows))
         self.content = widgets.HTML()
         super().__init__([widgets.HTML(WIDGET_HEAD), self.content])
-        self.add_class("course-widget")
-        self.add_class("course-reveal")
+        self.add_class("course-widget").add_class("course-reveal")
         guess.observe(self._update, names="number")
         self._update()
 

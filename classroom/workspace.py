@@ -2,27 +2,22 @@
 
 `course lab` brings them up to date before JupyterLab opens, `course work` does nothing else. `notebooks/` and
 `exercises/` stay as git gave them, so that a pull finds nothing of a learner's in its way. What was handed out is
-kept in `work/.course/handed_out/`; by it an edited cell is told from one that was mended since.
-
-- A copy whose cells are as they were handed out, run or not, is replaced when the course's own changed.
-- A lesson in which cells were changed is kept beside the mended one as `NAME_yours.ipynb`.
-- Answers and cells of the learner's own move over into a mended exercise (`carried_over`); where anything of theirs has
-  no place in it, the whole earlier file is kept beside as well.
-
-Files are written beside and renamed, what was handed out comes last: interrupted anywhere, the next call ends what is
-left.
+kept in `work/.course/handed_out/`; by it an edited cell is told from one that was mended since. docs/teaching.md says
+what becomes of copies of what was mended; where anything of a learner's has no place in an exercise, the whole earlier
+file is kept beside as well. What was handed out is written last: interrupted anywhere, the next call ends what is left.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from nbformat import NotebookNode
 
 from classroom.grading.graft import kind_of
-from classroom.notebooks import as_notebook, parse_notebook, read_notebook, to_text, topics
+from classroom.notebooks import as_notebook, parse_notebook, read_notebook, to_text
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -40,22 +35,12 @@ Change = tuple[str, str]  # what was done, NEW or RENEWED, and with which file; 
 
 @dataclass(frozen=True)
 class Carried:
-    """A mended exercise with a learner's answers and cells in it.
-
-    Attributes:
-        notebook: the exercise.
-        answered: the questions whose answers are in it.
-        reworded: those of them that are asked in other words or with another first line than when they were answered.
-        left: what is in the earlier file and not in this one, in words.
-    """
+    """A mended exercise with a learner's answers and cells in it."""
 
     notebook: NotebookNode
-    answered: tuple[str, ...]
-    reworded: tuple[str, ...]
-    left: tuple[str, ...]
-
-
-# -- the folder ------------------------------------------------------------------------------------------------------
+    answered: tuple[str, ...]  # the questions whose answers are in it
+    reworded: tuple[str, ...]  # those of them whose words or first line are others than when they were answered
+    left: tuple[str, ...]  # what is in the earlier file and not in this one, in words
 
 
 def bring_up_to_date(root: Path) -> list[str]:
@@ -64,10 +49,13 @@ def bring_up_to_date(root: Path) -> list[str]:
     Raises CourseError where a file of the course's own cannot be read or `work/` cannot be written.
     """
     try:
-        answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if holds_answers(path)]
-        changes = [take_over(root, topic) for topic in answered if topic in topics(root)]
-        for shipped in (path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))):
-            name = f"{shipped.parent.name}/{shipped.name}"
+        changes: list[Change] = []
+        for folder, shipped in ((one, path) for one in FOLDERS for path in sorted((root / one).glob("*.ipynb"))):
+            name = f"{folder}/{shipped.name}"
+            if folder == "exercises" and holds_answers(shipped):
+                said = f"you answered in {name}, in the way of the next pull; move it to {WORK}/{name}"
+                changes.append(("", f"{said}, then run `git checkout -- {name}`"))
+                continue
             data, handed = shipped.read_bytes(), root / HANDED_OUT / name
             change = _bring_one(name, data, root / WORK / name, handed.read_bytes() if handed.exists() else None)
             changes += [change] if change else []
@@ -83,28 +71,6 @@ def learners_file(root: Path, topic: str) -> Path:
     if shipped.exists() and not (own.exists() and holds_answers(own)) and (holds_answers(shipped) or not own.exists()):
         return shipped
     return own
-
-
-def take_over(root: Path, topic: str) -> Change:
-    """Move what was answered in `exercises/` itself, as before there was `work/`, to the learner's copy.
-
-    The course's own file becomes what `lessons/` gives, so that git finds it as it was. Raises CourseError.
-    """
-    from classroom.authoring import plan  # which imports this module
-
-    shipped = root / "exercises" / f"{topic}.ipynb"
-    own = root / WORK / "exercises" / shipped.name
-    pristine = plan(topic, root)["exercises"].notebook
-    data = shipped.read_bytes()
-    if own.exists() and _cells(read_notebook(own)) != _cells(pristine):
-        kept = _keep_beside(own, data)
-        said = f"you answered in exercises/{shipped.name} as well; it is kept as {WORK}/exercises/{kept.name}"
-    else:
-        write_whole(own, data)
-        write_whole(root / HANDED_OUT / "exercises" / shipped.name, to_text(pristine))  # so its changes can be told
-        said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
-    write_whole(shipped, to_text(pristine))
-    return "", said
 
 
 def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Change | None:
@@ -136,8 +102,8 @@ def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Chang
         write_whole(own, data)
         return "", f"{name} was mended; yours, with the cells you changed, is {kept.stem}"
     carried = carried_over(mine, new, None if handed is None else dict(handed))
-    count = f"your {len(carried.answered)} answer{'' if len(carried.answered) == 1 else 's'}"
-    said = f"{name} was mended; {count if carried.answered else 'what you wrote'} moved over"
+    answers = f"your {len(carried.answered)} answer{'' if len(carried.answered) == 1 else 's'}"
+    said = f"{name} was mended; {answers if carried.answered else 'what you wrote'} moved over"
     if carried.reworded:
         said += f"; asked in other words, so check again: {', '.join(carried.reworded)}"
     if carried.left:
@@ -146,16 +112,13 @@ def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Chang
     return "", said
 
 
-def _keep_beside(own: Path, data: bytes | None = None) -> Path:
-    """Write a file's bytes, or these, beside it under a name that is free or that says the same already."""
-    data = own.read_bytes() if data is None else data
-    number = 1
-    while True:
-        kept = own.with_name(f"{own.stem}{YOURS}{number if number > 1 else ''}.ipynb")
-        if not kept.exists() or kept.read_bytes() == data:
-            write_whole(kept, data)
-            return kept
-        number += 1
+def _keep_beside(own: Path) -> Path:
+    """Write a file's bytes beside it under a name that is free or that says the same already."""
+    data = own.read_bytes()
+    names = (own.with_name(f"{own.stem}{YOURS}{number if number > 1 else ''}.ipynb") for number in count(1))
+    kept = next(name for name in names if not name.exists() or name.read_bytes() == data)
+    write_whole(kept, data)
+    return kept
 
 
 def _said(changes: Sequence[Change], root: Path) -> list[str]:
@@ -181,9 +144,6 @@ def _is_theirs(root: Path, place: Path) -> bool:
         return own.exists() and own.read_bytes() != handed and _cells(read_notebook(own)) != _handed(handed, str(place))
     except CourseError:
         return True
-
-
-# -- a mended exercise -----------------------------------------------------------------------------------------------
 
 
 def carried_over(mine: NotebookNode, new: NotebookNode, before: Mapping[str, str] | None) -> Carried:
@@ -268,9 +228,6 @@ def holds_answers(path: Path) -> bool:
         return any(kind == "answer" and _is_attempt(cell) for kind, _, cell in _parts(read_notebook(path)))
     except CourseError:  # whoever marks or builds it will say so
         return False
-
-
-# -- what was handed out ---------------------------------------------------------------------------------------------
 
 
 def _cells(notebook: NotebookNode) -> Cells:

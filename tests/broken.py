@@ -125,7 +125,7 @@ MALFORMED = [  # what converters of old formats, or readers of answers, fail wit
     Broken("version 1, infinity", first_version(prompt_number=float("inf")), 0, "no notebook"),
     Broken("version 3, a name of no text", third_version, 1),
     Broken("empty dictionaries", changed(lambda c: c["metadata"].update(x=[{}] * 2**22), separators=(",", ":")), 1),
-    Broken("empty lines", nothing_but(source="\n" * 400_000), 0, "its answer cell is empty"),
+    Broken("empty lines", nothing_but(source="\n" * 400_000), 0, "its answer cell is missing or empty"),
     Broken("empty lines in an answer", changed(lambda c: two(c).update(source=SPACED)), 1),
     Broken("an endless sum", nothing_but(source="one = " + "1+" * 10**6 + "1"), 0, "has answers of more than 1.00 MiB"),
     Broken("an f-string of bytes", changed(lambda c: two(c).update(source=BYTES)), 1),

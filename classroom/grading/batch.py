@@ -44,11 +44,8 @@ class Task:
     @property
     def key(self) -> str:
         """What the marks depend on."""
-        parts = (
-            self.submission.data or b"",
-            repr((FORM, self.submission.problem, self.limits)).encode(),
-            self.reference.encode(),
-        )
+        rest = repr((FORM, self.submission.problem, self.limits))
+        parts = (self.submission.data or b"", rest.encode(), self.reference.encode())
         return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
@@ -135,9 +132,7 @@ def give_up_sandbox() -> None:
 def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Iterator[Result]]) -> Iterator[Result]:
     """Results as they are ready: of each submission its marks, then, if checks are to be asked about it, once more.
 
-    Args:
-        tasks: those with a result that waits for the second pass are in that alone.
-        grade: one pass over tasks.
+    `grade` is one pass over tasks. Those with a result that waits for the second pass are in that alone.
     """
     known = {(task.submission.learner, task.submission.number): task for task in tasks}
     for result in grade([task for task in tasks if task.decided is None]):
@@ -156,9 +151,6 @@ def unmarked(task: Task, failed: str) -> Result:
         marks = replace(decided.marks, notes=(*decided.marks.notes, note))
         return replace(decided, marks=marks, unexplained=None)
     return _result(task, unattempted(parse_notebook(task.reference.encode(), "the reference")), failed=failed)
-
-
-# -- results on disk ---------------------------------------------------------------------------------------------------
 
 
 def file_name(learner: str, number: str = "") -> str:

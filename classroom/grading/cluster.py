@@ -128,13 +128,10 @@ def grade_on_cluster(
                 elif isinstance(became, UnfitWorker | ImportError | AttributeError):
                     # It would fail a whole class faster than others mark it.
                     raise UnfitWorker(f"a worker cannot mark: {became}; then call again, what is marked stays marked")
-                elif isinstance(became, KilledWorker):
-                    if alone:
-                        yield unmarked(task, KILLED)
-                    else:
-                        suspected.append(task)
+                elif isinstance(became, KilledWorker) and not alone:
+                    suspected.append(task)
                 else:
-                    yield unmarked(task, in_words(became))
+                    yield unmarked(task, KILLED if isinstance(became, KilledWorker) else in_words(became))
     except (CancelledError, OSError):
         raise CourseError("the scheduler was lost; call again when it is back, what is marked stays marked") from None
     finally:

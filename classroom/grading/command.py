@@ -1,11 +1,6 @@
 """The command `course grade`: from a folder of submissions to marks, feedback and a gradebook.
 
-    course grade SUBMISSIONS --exercise 03 --out DIR
-
-DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
-`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, `overrides.csv` (the
-last that was given), and `changes.csv` when a mark differs from the grading before. Started again, it redoes nothing
-that is finished.
+docs/teaching.md says what lies in the folder that keeps it all. Started again, it redoes nothing that is finished.
 """
 
 import argparse
@@ -122,8 +117,6 @@ def _prepare(out: Path, submissions: Path) -> None:
     """Make the folder that everything is written to. Raises CourseError if it cannot be written to, or lies wrong."""
     if submissions.is_dir() and out.resolve().is_relative_to(submissions.resolve()):
         raise CourseError(f"--out {out} lies in {submissions}, where it would be marked; name a folder elsewhere")
-    if out.exists() and not out.is_dir():
-        raise CourseError(f"--out {out} is a file; name a folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as tried:
@@ -144,8 +137,7 @@ def _reference(solution: Path, out: Path, options: argparse.Namespace, console: 
         try:
             known = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            name = out / SETTINGS
-            raise CourseError(f"{name} is damaged; name another --out, or give the --seed that was used") from None
+            raise CourseError(f"{out / SETTINGS} is damaged; name another --out, or give its --seed") from None
     if known and known.get("topic") != solution.stem:
         raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
     seed = options.seed or known.get("seed") or secrets.token_hex(8)

@@ -1,8 +1,5 @@
 """What comes out of a grading: a gradebook in three forms, a page for each learner, and one for the class.
 
-That one shows how points are distributed, and of each question how hard it was, whether it told strong from weak, and
-which misconceptions were behind its wrong answers.
-
 Everything a learner wrote is escaped and nothing on a page runs: no script, no style, no link of theirs reaches the
 teacher's browser, no formula the teacher's spreadsheet.
 """
@@ -91,9 +88,6 @@ def canvas_csv(results: Sequence[Result], assignment: str) -> str:
     return table([head, possible, *rows])
 
 
-# -- feedback ----------------------------------------------------------------------------------------------------------
-
-
 def feedback_page(result: Result) -> str:
     """One learner's page: for each question the outcome, the points, and what the check says. Self-contained HTML."""
     said = f"This could not be marked: {result.failed}" if result.failed else result.problem
@@ -101,29 +95,18 @@ def feedback_page(result: Result) -> str:
     return PAGES.get_template("feedback.html").render(result=result, marks=result.marks, notes=notes)
 
 
-# -- a class at a glance ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class QuestionFacts:
-    """One question over a class.
-
-    Attributes:
-        question: its name.
-        title: its heading.
-        outcomes: outcome -> how many learners.
-        difficulty: mean share of its points, 0 to 1; of those who attempted it, NaN if nobody did.
-        discrimination: correlation of its points with the points of all other questions, -1 to 1; NaN if either is
-            the same for everybody. The corrected item-total correlation of classical test theory.
-        misconceptions: what the check said to those who were wrong or crashed, commonest first, with how many.
-    """
+    """One question over a class."""
 
     question: str
     title: str
-    outcomes: dict[Outcome, int]
-    difficulty: float
+    outcomes: dict[Outcome, int]  # how many learners
+    difficulty: float  # mean share of its points, 0 to 1, of those who attempted it; NaN if nobody did
+    # Correlation of its points with those of all other questions, -1 to 1; NaN if either is the same for everybody. The
+    # corrected item-total correlation of classical test theory.
     discrimination: float
-    misconceptions: list[tuple[str, int]]
+    misconceptions: list[tuple[str, int]]  # what checks said to who was wrong or crashed, commonest first, how often
 
 
 def question_facts(results: Sequence[Result]) -> list[QuestionFacts]:
@@ -136,16 +119,10 @@ def question_facts(results: Sequence[Result]) -> list[QuestionFacts]:
         said = Counter(q.diagnosis for q in column if q.diagnosis and q.outcome in (Outcome.WRONG, Outcome.CRASHED))
         own = [q.points for q in column]
         others = [result.marks.points - q.points for result, q in zip(marked, column, strict=True)]
-        facts.append(
-            QuestionFacts(
-                question.question,
-                question.title,
-                {outcome: sum(q.outcome is outcome for q in column) for outcome in Outcome},
-                statistics.fmean(tried) if tried else math.nan,
-                correlation(own, others),
-                said.most_common(NAMED),
-            )
-        )
+        outcomes = {outcome: sum(q.outcome is outcome for q in column) for outcome in Outcome}
+        difficulty = statistics.fmean(tried) if tried else math.nan
+        told, common = correlation(own, others), said.most_common(NAMED)
+        facts.append(QuestionFacts(question.question, question.title, outcomes, difficulty, told, common))
     return facts
 
 

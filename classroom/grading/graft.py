@@ -172,10 +172,8 @@ def _find(
     if not changed:
         elsewhere = [cell for cell, text in zip(cells, texts, strict=True) if defines(text, question.defines)][-1:]
         if not elsewhere:
-            if not claims:
-                flags.append("its answer cell is missing")
-            elif all(not cell.source.strip() for cell in claims):
-                flags.append("its answer cell is empty")
+            if all(not cell.source.strip() for cell in claims):
+                flags.append("its answer cell is missing or empty")
             return Answer(question.stub, False, tuple(flags))
         why = "as it was handed out" if claims else "missing"
         flags.append(f"its answer cell is {why}; the cell that defines `{'`, `'.join(question.defines)}` was marked")

@@ -1,8 +1,7 @@
 """Read what a learner sent in a process of its own, with limits: whatever happens there costs that file, and no other.
 
-It reads the notebook, brings it to format 4 and grafts its answers; back comes JSON, texts and nothing else. What came
-through can be read again outside of it with no more harm than it did inside. Zips are unpacked in such processes too
-(`submissions`).
+It reads the notebook, brings it to format 4 and grafts its answers; back comes JSON, texts and nothing else. Zips are
+unpacked in such processes too (`submissions`).
 """
 
 import contextlib

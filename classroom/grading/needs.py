@@ -67,13 +67,10 @@ def _closure(wanted: Iterable[str], parts: Sequence[_Part], without: Collection[
 def with_needs(
     source: str, before: Sequence[str], after: Sequence[str], known: Collection[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """An answer behind the definitions that it needs, and the names they bind.
+    """An answer (`source`) behind the definitions that it needs, and the names they bind.
 
-    Args:
-        source: the text of the answer.
-        before: the texts of other cells that stand before it.
-        after: of those that stand after it, which count where nothing before defines a name.
-        known: names that are there, and that nothing taken may bind: those of the set-up and of questions.
+    They are looked for in the texts of the cells before it and, where those define no such name, of those after it.
+    Nothing taken may bind a name that is `known` to be there, of the set-up or of questions.
     """
     bound, needed = names_in(source)
     wanted = needed.difference(known)

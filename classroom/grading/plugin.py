@@ -108,7 +108,7 @@ class Judge:
 
 
 def _verdict(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
-    """One of passed, differs, raised, died, flood, failed."""
+    """One of passed, differs, died, flood, failed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return "passed"
     problem = call.excinfo.value if call.excinfo else None
@@ -116,9 +116,7 @@ def _verdict(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) 
         return "died"
     if isinstance(problem, OutputFlood):
         return "flood"
-    if "outputs differ" in str(problem):
-        return "differs"
-    return "raised" if "caused an exception" in str(problem) else "failed"
+    return "differs" if "outputs differ" in str(problem) else "failed"
 
 
 def _text(outputs: list[Any]) -> str:

@@ -42,16 +42,11 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
 
     Without arguments: every exercise in which something was attempted. Raises CourseError.
     """
-    parser = argparse.ArgumentParser(
-        prog="course check", description="Mark your own saved exercise, question by question."
-    )
-    parser.add_argument(
-        "exercise", nargs="*", help="a number such as 03, or a notebook; all you have begun when left out"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)"
-    )
-    parser.add_argument("--partial", action="store_true", help=PARTIAL)
+    parser = argparse.ArgumentParser(prog="course check", description="Mark your saved exercise by questions.")
+    add = parser.add_argument
+    add("exercise", nargs="*", help="a number such as 03, or a notebook; all you have begun when left out")
+    add("--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)")
+    add("--partial", action="store_true", help=PARTIAL)
     options = parser.parse_args(list(args))
     if options.seconds <= 0:
         raise CourseError("--seconds must be more than 0")
@@ -113,9 +108,6 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
     return 0
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
 def _all_pairs(root: Path) -> list[tuple[Path, Path]]:
     """(exercise, solution) for every exercise of the course, in order."""
     return [(learners_file(root, s.stem), s) for s in sorted((root / "solutions").glob("*.ipynb"))]
@@ -141,9 +133,6 @@ def _read(submission: Path, trusted: Path) -> Graft:
         return graft(answered, solution)
     except CourseError as error:
         raise CourseError(f"{submission}: {error}") from None
-
-
-# -- marks -----------------------------------------------------------------------------------------------------------
 
 
 def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | None = None) -> Marks:

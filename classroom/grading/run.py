@@ -29,7 +29,7 @@ LARGEST_JUDGE = 512 * MIB  # memory of the process that nbval runs in: what a ke
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, excess, flood, failed."""
+    """How one cell ended: passed, differs (from the reference output), timeout, died, excess, flood, failed."""
 
     cell: str
     verdict: str

@@ -60,26 +60,16 @@ WAYS_OUT = "run `course grade` on Linux or in a container, or name --no-sandbox 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What one submission's kernel may take.
+    """What one submission's kernel may take."""
 
-    Attributes:
-        memory_bytes: resident memory of all its processes together.
-        address_bytes: address space of each process: asking for more fails inside, as a MemoryError.
-        scratch_bytes: its folders in memory, the scratch folder and /dev/shm, each; scratch_files: files in each.
-        file_bytes: the largest file.
-        processes: processes and threads of all its processes together.
-        descriptors: open files and sockets of all its processes together; each may hold memory of Linux's.
-        cpu_seconds: processor time of each process.
-    """
-
-    memory_bytes: int = 3 * GIB
-    address_bytes: int = 8 * GIB
-    scratch_bytes: int = 64 * MIB
-    scratch_files: int = 10_000
+    memory_bytes: int = 3 * GIB  # resident memory of all its processes together
+    address_bytes: int = 8 * GIB  # address space of each process: asking for more fails inside, as a MemoryError
+    scratch_bytes: int = 64 * MIB  # of each of its folders in memory, the scratch folder and /dev/shm
+    scratch_files: int = 10_000  # in each of them
     file_bytes: int = 64 * MIB
-    processes: int = 128
-    descriptors: int = 2048
-    cpu_seconds: int = 600
+    processes: int = 128  # and threads of all its processes together
+    descriptors: int = 2048  # open files and sockets of them all; each may hold memory of Linux's
+    cpu_seconds: int = 600  # of each process
 
     def rlimits(self) -> dict[str, int]:
         """The limits that the system sets on a process, by their names in `resource`."""
@@ -100,9 +90,7 @@ def why_not() -> str | None:
     if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < OLDEST_LINUX:
         return f"sandboxes need Linux {'.'.join(map(str, OLDEST_LINUX))} or later; {WAYS_OUT}"
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST_TMPDIR:
-        return (
-            f"the name of the folder for temporary files is too long for sockets in it; set TMPDIR=/tmp, or {WAYS_OUT}"
-        )
+        return f"the folder for temporary files has too long a name for sockets; set TMPDIR=/tmp, or {WAYS_OUT}"
     if shutil.which("bwrap") is None:
         return f"bubblewrap is not installed (on Debian and Ubuntu: apt-get install bubblewrap); or {WAYS_OUT}"
     tried = subprocess.run(
@@ -266,13 +254,10 @@ def _proportional(process: psutil.Process) -> int:
 
 
 def sandboxed(command: list[str], sockets: Path, package: Path, hidden: Collection[str] = ()) -> list[str]:
-    """A command line that runs the zygote in its sandbox.
+    """The command line that runs this command, the zygote, in its sandbox.
 
-    Args:
-        command: to run in it, by absolute path.
-        sockets: the one folder of this machine it may write to; no kernel sees it.
-        package: folder that holds the copy of the course it imports.
-        hidden: what must not be seen, wherever it lies.
+    `sockets` is the one folder of this machine that it may write to, and no kernel sees; `package` holds the copy of
+    the course that it imports; what is `hidden` must not be seen, wherever it lies.
     """
     shown = {path for path in SYSTEM if os.path.exists(path)} | _of_python()
     covered = {path for path in map(os.path.realpath, (*hidden, *_courses())) if _within(path, shown)}

@@ -31,23 +31,14 @@ CANVAS = re.compile(r"(?P<name>[a-z\d-]+)(?:_LATE)?_(?P<number>\d+)_\d+_.+")
 
 @dataclass(frozen=True)
 class Submission:
-    """What one learner handed in.
+    """What one learner handed in."""
 
-    Attributes:
-        learner: what tells the learner apart from the others, and names the feedback.
-        number: the learner's number in the learning platform, "" if there is none.
-        file: the file to be marked, as it was named, "" if there is none.
-        data: its bytes; None if it could not be read.
-        problem: why not, in one line.
-        notes: what was odd, in words.
-    """
-
-    learner: str
-    number: str = ""
-    file: str = ""
-    data: bytes | None = None
-    problem: str = ""
-    notes: tuple[str, ...] = ()
+    learner: str  # what tells the learner apart from the others, and names the feedback
+    number: str = ""  # in the learning platform, "" if there is none
+    file: str = ""  # the one to be marked, as it was named, "" if there is none
+    data: bytes | None = None  # its bytes; None if it could not be read
+    problem: str = ""  # why not, in one line
+    notes: tuple[str, ...] = ()  # what was odd, in words
 
 
 @dataclass(frozen=True)
@@ -63,13 +54,8 @@ class _Found:
 def collect(source: Path) -> list[Submission]:
     """The submissions of a class, one a learner, in the order of their names.
 
-    Of several notebooks of one learner the one saved last counts.
-
-    Args:
-        source: a folder of notebooks, a folder of folders, or a zip of either.
-
-    Raises:
-        CourseError: there is no such folder or zip, or no submission in it.
+    Of several notebooks of one learner the one saved last counts. `source` is a folder of notebooks, a folder of
+    folders, or a zip of either. Raises CourseError if there is no such, or no submission in it.
     """
     if source.is_dir():
         found = list(_in_folder(source))
@@ -271,10 +257,8 @@ def _read_entry(
     try:
         with archive.open(entry) as file:
             data = file.read(most + 1)  # what the entry says of its size is not to be trusted
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
-        return _Found(place, saved, None, f"it cannot be unpacked: {error}")
-    except Exception as error:  # noqa: BLE001 - zlib, lzma and bz2 each have an error of their own
-        return _Found(place, saved, None, f"it cannot be unpacked: {type(error).__name__}")
+    except Exception as error:  # noqa: BLE001 - zipfile and zlib have errors of many kinds
+        return _Found(place, saved, None, f"it cannot be unpacked: {short(error) or type(error).__name__}")
     if len(data) > most:
         return _Found(place, saved, None, _too_large(max(entry.file_size, len(data)), most))
     return _Found(place, saved, data, "")

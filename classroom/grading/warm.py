@@ -20,9 +20,7 @@ CONTEXT.set_forkserver_preload(["classroom.grading.intake", "classroom.grading.p
 def working(work: str, *given: object, output: str = os.devnull) -> Iterator[tuple[BaseProcess, Connection]]:
     """A process, forked where it can be, in which `work(line, *given)` runs, and what it sends; it ends with the block.
 
-    Args:
-        work: "module:function", imported there and not here.
-        output: the file that what it prints goes to.
+    `work` is "module:function", imported there and not here; `output` is the file that what it prints goes to.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     given = output, work, theirs, *given

@@ -16,33 +16,24 @@ from course_utils.units import CourseError
 
 
 def new_lesson(number: str, topic: str, root: Path) -> Path:
-    """Write the folder of a new lesson and name it in lessons/contents.txt; returns the folder.
+    """Write the folder of a new lesson, such as "15" and "sparsity", and name it in lessons/contents.txt.
 
-    Args:
-        number: what its notebooks begin with, such as "15".
-        topic: name of its folder, such as "sparsity".
-        root: the course's folder.
-
-    Raises:
-        CourseError: no such number or name can be given, or one of them is taken.
+    Returns the folder. Raises CourseError if no such number or name can be given, or one of them is taken.
     """
     number = number.zfill(2)
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", topic) or keyword.iskeyword(topic):
-        raise CourseError(
-            "course new takes a number of two digits and one name of a-z, 0-9 and _, no word of Python, such as "
-            f"`course new 15 sparse_nets`; got `{number} {topic}`"
-        )
+        asked = "two digits and one name of a-z, 0-9 and _, no word of Python, as in `course new 15 sparse_nets`"
+        raise CourseError(f"course new takes {asked}; got `{number} {topic}`")
     known = topics(root)
     taken = next((name for name in known if name.split("_", 1)[0] == number or known[name].name == topic), None)
     folder = root / "lessons" / topic
     if taken or folder.exists():
         raise CourseError(f"{taken or folder.name} is there already; choose another number or name")
     words = topic.replace("_", " ")
-    names = {
-        "number": number, "topic": topic, "title": words.capitalize(), "name": words.title().replace(" ", ""),
-    }  # fmt: skip
+    names = {"title": words.capitalize(), "name": words.title().replace(" ", "")}
     for path in Path(__file__).parent.glob("*.py.txt"):
-        write_whole(folder / path.stem, path.read_text(encoding="utf-8").format(**names))
+        text = path.read_text(encoding="utf-8").format(number=number, topic=topic, **names)
+        write_whole(folder / path.stem, text)
     contents = root / "lessons" / "contents.txt"
     lines = [*contents.read_text(encoding="utf-8").splitlines(), f"{number} {topic}"]
     write_whole(contents, "\n".join(sorted(lines)) + "\n")

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,8 @@ class CheckCell:
         if shell is None:
             raise CourseError(f"this is for notebooks; elsewhere call the check itself: checks.{question}({name})")
         answer, inputs = shell.user_ns.get(name, ABSENT), shell.user_ns.get("In", ())
-        ran = last_run(name, answer, inputs)
-        if ran.failed:
-            return Feedback(question, Outcome.CRASHED, ran.words(name))
+        if failed := failed_since(name, answer, inputs):
+            return Feedback(question, Outcome.CRASHED, failed)
         if answer is ABSENT:
             missing = f"`{name}` is not defined: run its cell above, then this one. After a restart, {RUN_ABOVE}."
             return Feedback(question, Outcome.NOT_ATTEMPTED, missing)
@@ -91,9 +90,6 @@ class CheckCell:
             cells = filter(GIVEN_CELL.match, re.split(r"(?m)^(?=#\s*%%)", source))
             return any(defines(cell, [name]) for cell in cells)
         return False
-
-
-# -- an end to what may never end -----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -129,30 +125,8 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         thread.join()  # nothing interrupts what comes after
 
 
-# -- what was run ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LastRun:
-    """Which inputs of the kernel hold a text of an answer, by their numbers as In[…]; 0 where none does.
-
-    Attributes:
-        judged: the one that defined the answer as it is now.
-        failed: a later one that failed, so that the answer is still an earlier text's.
-    """
-
-    judged: int = 0
-    failed: int = 0
-
-    def words(self, name: str) -> str:
-        """What whoever ran the failed text should know."""
-        failed = f"The cell of `{name}` failed when it last ran, as In [{self.failed}]."
-        earlier = f" `{name}` is still what In [{self.judged}] made it, and was not judged." if self.judged else ""
-        return f"{failed}{earlier} Mend it and run it first."
-
-
-def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
-    """Which of the kernel's inputs defined an answer, and whether a later text of it failed.
+def failed_since(name: str, answer: object, inputs: Sequence[str]) -> str:
+    """What to know where a text of an answer failed, later than the one that made the answer what it is; else "".
 
     Args:
         name: the answer's.
@@ -165,6 +139,8 @@ def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
         text = "".join(linecache.getlines(file_of(answer) or "")).strip()
         judged = max((number for number, one in numbered if text and one.strip() == text), default=0)
         if not judged or hasattr(answer, "__wrapped__") or not defines(text, [name]):
-            return LastRun()  # nobody can tell which text made it: another file, another name's, a wrapped one
+            return ""  # nobody can tell which text made it: another file, another name's, a wrapped one
     failed = max((number for number, one in numbered if number > judged and defines(one, [name])), default=0)
-    return LastRun(judged, failed)
+    earlier = f" `{name}` is still what In [{judged}] made it, and was not judged." if judged else ""
+    said = f"The cell of `{name}` failed when it last ran, as In [{failed}].{earlier} Mend it and run it first."
+    return said if failed else ""

@@ -16,11 +16,12 @@ import numbers
 import re
 import symtable
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from pprint import isrecursive
 from types import EllipsisType
 from typing import Any
 
@@ -154,21 +155,8 @@ def has_dots(value: object, within: tuple[object, ...] = ()) -> bool:
     """Whether the placeholder `...` is anywhere in a result; `within` are the collections it is in."""
     if isinstance(value, EllipsisType) or any(value is one for one in within):
         return isinstance(value, EllipsisType)
-    return any(has_dots(part, (*within, value)) for part in _parts(value))
-
-
-def holds_itself(value: object, within: tuple[object, ...] = ()) -> bool:
-    """Whether a collection is a part of itself, so that no comparison of it ends."""
-    if any(value is one for one in within):
-        return True
-    return any(holds_itself(part, (*within, value)) for part in _parts(value))
-
-
-def _parts(value: object) -> Iterable[object]:
-    """What a collection holds; nothing for what is none."""
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple | set) else ()
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple | set) else ()
+    return any(has_dots(part, (*within, value)) for part in parts)
 
 
 def shown(value: object) -> str:
@@ -210,7 +198,7 @@ def attempt(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -
     try:
         value = function(*copies)
         # What cannot be compared or written down is found here, not where it is judged.
-        if holds_itself(value):
+        if isrecursive(value):
             raise RecursionError("what it returned holds itself")
         has_dots(value), equal(value, value), repr(value)
         place = next((i for i, pair in enumerate(zip(arguments, copies, strict=True)) if not equal(*pair)), None)

@@ -1,8 +1,6 @@
 """The check of a question whose answer is a function: its results compared with right ones, and what they show.
 
-A question is a reference function, the inputs it is tried on, and a catalogue of slips: known misconceptions written as
-wrong functions. Whoever's results equal a slip's, every one, is told which it was; who is wrong in another way too
-hears of the smallest input that shows it, whole.
+docs/architecture.md has the whole way from a question to a mark.
 """
 
 import copy
@@ -24,25 +22,15 @@ THOUGHTS = "thoughts.json"
 
 @dataclass(eq=False, repr=False)
 class Check:
-    """The check of one question whose answer is a function.
+    """The check of one question whose answer is a function."""
 
-    Attributes:
-        question: the name of the question and of the function.
-        reference: a right answer.
-        cases: argument tuples; between them they tell every slip from the truth and from every other slip.
-        slips: the catalogue, the more specific first.
-        takeaway: one sentence for whoever has it right.
-        parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
-        tells_expected: whether a message says what would have been right; where strangers are graded it does not.
-    """
-
-    question: str
-    reference: Callable[..., Any]
-    cases: Sequence[tuple[Any, ...]]
-    slips: Sequence[Slip]
-    takeaway: str
-    parts: bool = False
-    tells_expected: ClassVar[bool] = True
+    question: str  # its name, and the function's
+    reference: Callable[..., Any]  # a right answer
+    cases: Sequence[tuple[Any, ...]]  # arguments; between them they tell every slip from the truth and all others
+    slips: Sequence[Slip]  # the catalogue, the more specific first
+    takeaway: str  # one sentence for whoever has it right
+    parts: bool = False  # any part of the first argument, a list or dictionary, is an input too: the least is shown
+    tells_expected: ClassVar[bool] = True  # whether a message says what is right: not where strangers are graded
     package: str = ""  # of the lesson, beside which its table of thoughts lies: set by its `CheckCell`
 
     @functools.cached_property
@@ -64,8 +52,7 @@ class Check:
             return Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
         if not callable(answer) or core.as_number(answer) is not None:
             return Outcome.WRONG, core.not_asked_for(self.question, answer, "function")
-        mismatch = self._wrong_signature(answer)
-        if mismatch:
+        if mismatch := self._wrong_signature(answer):
             return Outcome.CRASHED, mismatch
         tries = [core.attempt(self.question, answer, case) for case in self.cases]
         for one in tries:
@@ -126,8 +113,7 @@ class Check:
         if all(one.value is None for one in tries):
             call = min((one.call for one in tries), key=len)
             return f"`{call}` returned nothing (`None`). Is there a `return`? Printing a number does not return it."
-        plain = (self._slip, self._thought, self._factor, self._offset, self._rounded)
-        for diagnosis in plain:
+        for diagnosis in (self._slip, self._thought, self._factor, self._offset, self._rounded):
             if message := diagnosis(tries):
                 return message
         one, truth = self._smallest(answer, tries, lambda one, t: one.error is None and not equal(one.value, t))

@@ -91,17 +91,11 @@ class GradedCell(ABC):
 
 @dataclass(eq=False, repr=False)
 class Graded(GradedCell):
-    """The graded cell of one question whose answer is a function: a line for each input; a crash costs its own only.
-
-    Attributes:
-        question: the name of the question.
-        draw: argument tuples from a random generator.
-        tells_unsteady: whether a result that rounding could change is called that: other inputs are then to be drawn.
-    """
+    """The graded cell of one question whose answer is a function: a line for each input; a crash costs its own only."""
 
     question: str
-    draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]
-    tells_unsteady: ClassVar[bool] = False
+    draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]  # the arguments
+    tells_unsteady: ClassVar[bool] = False  # of results that rounding could change: other inputs are then to be drawn
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""

@@ -21,11 +21,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pprint import isrecursive
 from typing import Any
 
 from classroom import ROOT
 from classroom.notebooks import topics
-from classroom.questions.core import equal, holds_itself, parameters
+from classroom.questions.core import equal, parameters
 from classroom.questions.functions import THOUGHTS, Check, digest
 from lessons.shared import mutations
 from lessons.shared.mutations import PAIR, Mutation
@@ -122,7 +123,7 @@ def results_of(one: Solved, text: str) -> list[Any] | None:
             value = function(*copy.deepcopy(case))
         except Exception:  # noqa: BLE001
             return None
-        if value is None or (isinstance(value, list) and len(value) > LONGEST) or holds_itself(value):
+        if value is None or (isinstance(value, list) and len(value) > LONGEST) or isrecursive(value):
             return None
         results.append(value)
     return results

@@ -188,12 +188,12 @@ def line_of(text: str, part: str) -> int:
 
 
 FAULTS = {
-    "unclosed marker": (EXERCISE.replace("    # END SOLUTION\n", "", 1), "# BEGIN SOLUTION", "is never closed"),
-    "END alone": (EXERCISE.replace("    # BEGIN SOLUTION\n", "", 1), "# END SOLUTION", "without `# BEGIN SOLUTION`"),
+    "unclosed marker": (EXERCISE.replace("    # END SOLUTION\n", "", 1), "# BEGIN SOLUTION", "stands alone"),
+    "END alone": (EXERCISE.replace("    # BEGIN SOLUTION\n", "", 1), "# END SOLUTION", "stands alone"),
     "BEGIN twice": (
         EXERCISE.replace("    twice = 2", "    # BEGIN SOLUTION\n    twice = 2"),
         None,
-        "inside a solution that began",
+        "stands alone",
     ),
     "no marker": (
         EXERCISE.replace("    # BEGIN SOLUTION\n", "", 1).replace("    # END SOLUTION\n", "", 1),
@@ -207,9 +207,9 @@ FAULTS = {
         "neither stands in a function nor names",
     ),
     "asked twice": (EXERCISE.replace('question="limit"', 'question="double"'), None, "was already asked at line 7"),
-    "no check": (without('check="double"'), 'question="double"', "has no check cell"),
-    "no answer": (without('answer="double"'), 'question="double"', "has no answer cell"),
-    "no graded": (without('graded="double"'), 'question="double"', "has no graded cell"),
+    "no check": (without('check="double"'), 'question="double"', "has 0 check cells"),
+    "no answer": (without('answer="double"'), 'question="double"', "has 0 answer cells"),
+    "no graded": (without('graded="double"'), 'question="double"', "has 0 graded cells"),
     "one hint": (
         EXERCISE.replace('# %% [markdown] hint="limit"\n# **a** b\n\n', ""),
         'question="limit"',
@@ -263,7 +263,7 @@ FAULTS = {
     "tags as text": (EXERCISE.replace("# %%\nimport", '# %% tags="a"\nimport'), 'tags="a"', "cannot be read"),
     "unquoted": (EXERCISE.replace('answer="limit"', "answer=limit"), "answer=limit", "cannot read"),
     "brackets forgotten": (EXERCISE.replace("# %% [markdown]\n", "# %% markdown\n"), "# %% markdown", "cannot read"),
-    "raw cell": (EXERCISE + "\n# %% [raw]\n# x\n", "# %% [raw]", "raw cells are not used"),
+    "raw cell": (EXERCISE + "\n# %% [raw]\n# x\n", "# %% [raw]", "cannot read"),
     "syntax error": (EXERCISE.replace("print(double(4))", "x = 1\nprint(double(4)"), "print(double(4)", "syntax error"),
     "code that scrolls": (
         EXERCISE.replace("print(double(4))", "x = 1\nprint(double(4))" + "  # wide".ljust(80, "e")),
@@ -441,7 +441,7 @@ class TestBuild:
 
 
 BROKEN = {
-    "absent": (None, "is not there"),
+    "absent": (None, "check the name"),
     "empty": ("  \n", "is empty"),
     "not JSON": ("{", "not valid JSON (line 1)"),
     "conflict": ('{\n<<<<<<< HEAD\n "a": 1\n=======\n', "conflict markers"),
@@ -465,7 +465,7 @@ class TestNotebookFiles:
         assert len(str(caught.value).splitlines()) == 1
 
     def test_a_folder_is_named(self, tmp_path):
-        with pytest.raises(CourseError, match="is a folder"):
+        with pytest.raises(CourseError, match="cannot be read"):
             read_notebook(tmp_path)
 
     def test_odd_metadata_does_not_refuse_the_rest(self, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from classroom.questions import cell
-from classroom.questions.cell import ABSENT, CheckCell, last_run
+from classroom.questions.cell import ABSENT, CheckCell, failed_since
 from classroom.questions.core import Feedback, Outcome
 from classroom.questions.functions import Check
 from course_utils.units import CourseError
@@ -88,8 +88,8 @@ def test_what_comes_from_no_cell_is_judged(shell):
     ):
         shell(later)
         assert said(shell(CHECK))[0] is Outcome.CORRECT, later
-    assert last_run("n", 3, ["", "n = 3", "n = ", "check"]) == cell.LastRun()
-    assert last_run("n", ABSENT, ["", "n = ", "check"]) == cell.LastRun(failed=1)
+    assert failed_since("n", 3, ["", "n = 3", "n = ", "check"]) == ""
+    assert "as In [1]. Mend" in failed_since("n", ABSENT, ["", "n = ", "check"])
 
 
 @pytest.mark.parametrize("line", ["while True: n += 1", "import time; time.sleep(60)"])

@@ -296,7 +296,7 @@ class TestOut:
     def test_a_file_or_a_place_among_the_submissions(self, course, hand_in, markings, tmp_path) -> None:
         folder = hand_in("ann")
         (tmp_path / "file").touch()
-        assert "is a file; name a folder" in self.refused(course, folder, tmp_path / "file")
+        assert "cannot be written to: File exists" in self.refused(course, folder, tmp_path / "file")
         assert "cannot be written to: Not a directory" in self.refused(course, folder, tmp_path / "file" / "out")
         for inside in (folder, folder / "out", folder / ".." / "class" / "out"):
             assert "where it would be marked; name a folder elsewhere" in self.refused(course, folder, inside)

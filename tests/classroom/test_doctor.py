@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import shutil
 import subprocess
 import sys
 import types
@@ -170,7 +171,7 @@ def test_the_folders_check_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_machine_lines_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     findings = [*doctor.describe_machine(), *doctor.describe_tools()]
     assert {finding.status for finding in findings} == {"info"}
     assert any("--no-sandbox" in finding.text for finding in findings)
@@ -178,7 +179,8 @@ def test_machine_lines_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_failure_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     findings = [doctor.Finding("OK", "fine"), doctor.Finding("FAIL", "broken.", "mend it"), doctor.Finding("info", "x")]
-    monkeypatch.setattr(doctor, "examine", lambda root: iter(findings))
+    monkeypatch.setattr(doctor, "examine_setup", lambda root: iter(findings[:2]))
+    monkeypatch.setattr(doctor, "describe_tools", lambda: iter(findings[2:]))
     assert doctor.doctor_command((), ROOT) == 1
     assert capsys.readouterr().out.splitlines() == [
         "OK    fine",
@@ -273,7 +275,7 @@ def test_check_and_progress_get_their_arguments_untouched_and_the_folder(monkeyp
 
 def test_build_gets_the_topics_and_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[list[str], Path]] = []
-    monkeypatch.setattr(hours, "fill", lambda root: None)
+    monkeypatch.setattr(hours, "DOCUMENTS", ())
     monkeypatch.setattr(hours, "build", lambda topics, root: calls.append((topics, root)))
     monkeypatch.chdir(ROOT / "tests")
     assert cli.main(["build"]) == 0

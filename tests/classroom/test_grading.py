@@ -104,11 +104,11 @@ class TestGraft:
     def test_a_missing_answer_is_flagged(self, exercise, trusted):
         exercise.cells = [c for c in exercise.cells if c.id != "answer-two"]
         found = graft(exercise, trusted).answers["two"]
-        assert (found.attempted, found.flags) == (False, ("its answer cell is missing",))
+        assert (found.attempted, found.flags) == (False, ("its answer cell is missing or empty",))
 
     def test_an_emptied_answer_is_flagged(self, exercise, trusted):
         found = graft(answer(exercise, one="  \n"), trusted).answers["one"]
-        assert (found.attempted, found.flags) == (False, ("its answer cell is empty",))
+        assert (found.attempted, found.flags) == (False, ("its answer cell is missing or empty",))
 
     def test_a_retyped_cell_is_marked_and_flagged(self, exercise, trusted):
         cell_of(answer(exercise, one=right("one")), "answer-one").cell_type = "raw"
@@ -389,7 +389,7 @@ class TestCommands:
         notebook = read_notebook(path)
         notebook.cells = [c for c in notebook.cells if c.id != "answer-three"]
         path.write_text(to_text(notebook))
-        assert "3. Times three: its answer cell is missing." in run(report.check_command, ["01"], attempted)[1]
+        assert "3. Times three: its answer cell is missing or empty." in run(report.check_command, ["01"], attempted)[1]
 
     def test_an_import_that_is_lost_where_a_teacher_grades_is_said(self, attempted, asked):
         path = attempted / "exercises" / "01_multiples.ipynb"
@@ -409,7 +409,7 @@ class TestCommands:
         ("args", "message"),
         [
             (["07"], "no exercise or notebook '07'; there is 01_multiples, 02_more"),
-            (["none.ipynb"], "none.ipynb is not there"),
+            (["none.ipynb"], "none.ipynb cannot be read"),
             (["01", "--seconds", "0"], "--seconds must be more than 0"),
         ],
     )

@@ -104,7 +104,7 @@ def test_a_check_that_raises_counts_an_answer_neither_as_right_nor_as_wrong(
     course: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a learner is trusted the check counts; a stranger's points come from the graded cell alone."""
-    raised = CellVerdict("check-two", "raised", error="KeyError: 'x'")
+    raised = CellVerdict("check-two", "failed", error="KeyError: 'x'")
     monkeypatch.setattr(marking, "run_notebook", Kernels({"check-two": raised}))
     answers = grafted(course, one=right("one"), two=right("two"))
     trusted = marking.mark(answers)

@@ -181,5 +181,5 @@ def test_reveal_refuses_what_it_cannot_show(question, rows, against, message):
 
 
 def test_reveal_needs_a_prediction():
-    with pytest.raises(CourseError, match=r"needs what predict\(\.\.\.\) returned as its first argument, got float"):
+    with pytest.raises(CourseError, match=r"needs what predict\(\.\.\.\) returned first, got float"):
         reveal(90.0, {"a": 1.0})

@@ -214,7 +214,8 @@ def test_a_member_of_4_gib_of_zeroes_is_one_line_and_no_zip_is_opened_in_this_pr
     assert (ann.data, ann.problem.split(",")[0]) == (None, "it is 4.00 GiB large")
     monkeypatch.setattr(submissions, "BOUNDS", Bounds(memory_bytes=128 * MIB))
     (ann,) = collect(tmp_path / "zeroes.zip")
-    assert (ann.data, ann.problem) == (None, "it cannot be unpacked: MemoryError")
+    assert ann.data is None
+    assert ann.problem.startswith("it cannot be unpacked: ")
     with pytest.raises(CourseError, match="Bad CRC-32"):  # which says that its bytes were all unpacked
         raise CourseError(collect(tmp_path / "small.zip")[0].problem)
 

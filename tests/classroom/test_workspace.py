@@ -218,19 +218,16 @@ def test_an_answer_to_a_question_that_is_asked_in_other_words_is_named(clone: Pa
     assert source(own(clone, "exercises"), "answer-two") == multiples.right("two")
 
 
-def test_answers_in_the_courses_own_folder_are_taken_over_and_git_finds_it_as_it_was(
-    clone: Path, upstream: Path
-) -> None:
+def test_answers_in_the_courses_own_folder_are_marked_left_and_told(clone: Path, upstream: Path) -> None:
     shipped = clone / "exercises" / f"{TOPIC}.ipynb"
-    shutil.rmtree(clone / "work")  # a clone that is older than this folder
     answer(shipped, one=multiples.right("one"))
-    run_and_save(shipped)
+    before = shipped.read_bytes()
     assert learners_file(clone, TOPIC) == shipped
-    said = bring_up_to_date(clone)
-    assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")
+    assert any(f"move it to work/exercises/{TOPIC}.ipynb, then run `git" in line for line in bring_up_to_date(clone))
+    assert shipped.read_bytes() == before
+    shipped.rename(own(clone, "exercises"))  # as it was told
+    git(clone, "checkout", "--", f"exercises/{TOPIC}.ipynb")
     assert learners_file(clone, TOPIC) == own(clone, "exercises")
-    assert f"your answers in exercises/{TOPIC}.ipynb were taken over to work/exercises/{TOPIC}.ipynb." in said
-    assert [path.name for path in own(clone, "exercises").parent.iterdir()] == [f"{TOPIC}.ipynb"]
     publish(upstream, MENDED_LESSON, EXERCISE.replace("## 1. Times one", "## 1. Times 1"))
     pull(clone)
     assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")
@@ -238,8 +235,7 @@ def test_answers_in_the_courses_own_folder_are_taken_over_and_git_finds_it_as_it
     assert learners_file(clone, TOPIC) == own(clone, "exercises")
     bring_up_to_date(clone)
     assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")
-    assert source(own(clone, "exercises", f"{TOPIC}_yours"), "answer-one") == multiples.wrong("one")
-    assert git(clone, "status", "--porcelain") == ""
+    assert source(shipped, "answer-one") == multiples.wrong("one")
 
 
 def test_without_the_record_nothing_is_taken_for_untouched(clone: Path, upstream: Path) -> None:

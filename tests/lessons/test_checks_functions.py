@@ -19,7 +19,7 @@ from right_answers import CHECKS, GRADED, RIGHT, TOPICS, WRONG
 from classroom import ROOT
 from classroom.grading.graft import UNTOLD
 from classroom.grading.mark import LONGEST
-from classroom.questions.core import Outcome, Slip, as_number, equal, holds_itself, parameters, shown
+from classroom.questions.core import Outcome, Slip, as_number, equal, parameters, shown
 from classroom.questions.functions import Check
 from classroom.questions.graded import canonical, draws_for
 from lessons.many_gpus import checks as many_gpus
@@ -234,7 +234,7 @@ def test_a_list_that_holds_itself_is_told_so():
     assert feedback.outcome is Outcome.CRASHED
     assert "raised RecursionError: what it returned holds itself" in feedback.message
     shared = [1]
-    assert not holds_itself([shared, [shared], {"a": shared}, ()])
+    assert CHECKS["longest"](lambda *_: [shared, [shared], {"a": shared}, ()]).outcome is Outcome.WRONG
 
 
 def ring_slip(start=0, later=None):
