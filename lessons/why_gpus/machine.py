@@ -117,7 +117,7 @@ def _words(device: Device, layout: Layout) -> tuple[str, list[str]]:
     """A chip's name, and what there is to say of it; the last line goes to the alternative text alone."""
     return f"{device.name}, {device.year}", [
         f"{layout.units} {layout.unit}s × {layout.lanes} lanes = {layout.units * layout.lanes:,} lanes",
-        f"{layout.gigahertz:g} GHz, {layout.peak_tflops:.1f} TFLOP/s at most",
+        f"{layout.gigahertz:g} GHz, {layout.peak_tflops:.1f} TFLOP/s at that clock",
         f"{layout.threads:,} threads in each {layout.unit}",
         f"{device.memory_gb:g} GiB of memory at {_rate(device.reached_bytes_per_s())} in use",
     ]
