@@ -747,7 +747,7 @@ judge([52, 54])
 # ## Recap
 #
 # 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
-# 2. Crossover: (head start − fixed work) / gain, as uncertain as the host's cost of a kernel.
+# 2. Crossover: (head start − fixed work) / gain, as uncertain as a launch.
 # 3. The slower of host and card sets the time. A clock needs `torch.cuda.synchronize()`.
 # 4. Short operators: launch less. On the slope: fewer bytes. On the flat: less arithmetic.
 
