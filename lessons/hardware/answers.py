@@ -162,6 +162,17 @@ def cards_by_agreement(cards, needed, bfloat16):
     return [card["name"] for card in sorted(good, key=lambda card: card["launch_usd"])]
 
 
+def frozen_up_to_the_last_trained(layers, input_values, batch, optimizer):
+    last = max(i for i, layer in enumerate(layers) if layer[2])
+    above = sum(4 * parameters for parameters, _, _ in layers[last + 1 :])
+    return frozen_walking_down(layers[: last + 1], input_values, batch, optimizer) + above
+
+
+def frozen_with_the_root(layers, input_values, batch, optimizer):
+    roots = sum(4 * parameters for parameters, _, trained in layers if trained) if optimizer == "adam" else 0
+    return frozen_walking_down(layers, input_values, batch, optimizer) + roots
+
+
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "largest_parameters": [
@@ -180,6 +191,8 @@ WRONG = {
     ],
     "frozen_step_bytes": [
         (lambda layers, values, n, _: RIGHT["frozen_step_bytes"][0](layers, values, n, "sgd"), "state is missing"),
+        (frozen_up_to_the_last_trained, "above the last trained layer"),
+        (frozen_with_the_root, "The question leaves it out"),
     ],
 }
 

@@ -325,6 +325,12 @@ def _step(
     )
 
 
+def _up_to_the_last_trained(layers: Layers) -> int:
+    """Values of the inputs from the first trained layer up to the last one."""
+    last = max(i for i, (_, _, learns) in enumerate(layers) if learns)
+    return _needed(layers[: last + 1])
+
+
 MIXED = [(100, 70, False), (200, 50, True), (300, 30, False), (400, 11, True)]
 
 frozen_step_bytes = BytesCheck(
@@ -380,6 +386,12 @@ frozen_step_bytes = BytesCheck(
              + 4 * batch * inputs * layers[0][2],
              "Where the first layer of all is trained, you counted its input twice: it is the batch, which is there "
              "already."),
+        Slip("maps up to the last trained layer", _step(maps=_up_to_the_last_trained),
+             "You kept no maps above the last trained layer. The gradient comes down from the loss through every layer "
+             "above a trained one, and in this accounting each keeps its input."),
+        Slip("the root counted", _step(sizes={"sgd": 0, "momentum": 1, "adam": 3}),
+             "You counted the root that Adam's update makes for a moment. The question leaves it out: Adam keeps two "
+             "averages."),
         Slip("gradients forgotten", _step(gradients=lambda layers: 0),
              "The gradients are missing: one for each trained parameter, whatever the optimizer."),
     ],

@@ -6,7 +6,7 @@ the model's (`course_utils.machine.speed`) in float32, divided by how much too f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil, inf
@@ -41,6 +41,7 @@ MONTH_HOURS = 365 * 24 / 12
 CPU_KILOWATTS = 2 * 0.085  # Intel rates each of XEONS at 85 W
 RENTED = "rented"
 TIE = " ="  # marks what costs about as much as the cheapest rented card
+COMPARED = frozenset(one.device for one in RENTALS if one.provider == COMMUNITY)
 Checks = Mapping[str, "list[Check]"]
 
 
@@ -184,19 +185,19 @@ def gain(known: Checks, card: str, network: str) -> float | None:
     return found.gain if found else None
 
 
-def spread() -> float:
-    """By how much two lists of `TIMED_AGAIN` disagree at most on how many times as fast one card is as another."""
+def spread(cards: Collection[str] = COMPARED) -> float:
+    """By how much two lists of `TIMED_AGAIN` disagree at most on how many times as fast one of these cards is."""
     far = 1.0
     for one, other in combinations(TIMED_AGAIN.values(), 2):
-        for a, b in combinations([card for card in one if card in other], 2):
+        for a, b in combinations([card for card in one if card in other and card in cards], 2):
             for first, second, third, fourth in zip(one[a], one[b], other[a], other[b], strict=True):
                 far = max(far, first / second * fourth / third, second / first * third / fourth)
     return far - 1
 
 
-def _tied(cost: float, cheapest: float) -> bool:
-    """Whether the timings cannot tell which of the two costs less."""
-    return cost <= (1 + spread()) * cheapest
+def _up_to(cards: Iterable[str]) -> float:
+    """How many times the cheapest a tie may cost, if these cards are compared beside `COMPARED`."""
+    return 1 + spread(COMPARED | {*cards})
 
 
 def what_they_buy(step: StepTrace, most: int, million: float, of: Sequence[Offer], known: Checks) -> pd.DataFrame:
@@ -224,8 +225,9 @@ def what_they_buy(step: StepTrace, most: int, million: float, of: Sequence[Offer
         }
     rented = [own for offer, own in costs.items() if offer.how == RENTED]
     cheapest = [min((own[i] for own in rented if i < len(own)), default=0.0) for i in (0, 1)]
+    up_to = _up_to(offer.card for offer in of)
     for row, own in zip(rows.values(), costs.values(), strict=True):
-        marks = [TIE if usd and _tied(usd, least) else "" for usd, least in zip(own, cheapest, strict=False)]
+        marks = [TIE if usd and usd <= up_to * least else "" for usd, least in zip(own, cheapest, strict=False)]
         row["dollars; mixed"] = "; ".join(f"{usd:,.1f}{mark}" for usd, mark in zip(own, marks, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
 
@@ -251,7 +253,7 @@ def choices(rents: Mapping[str, float]) -> pd.DataFrame:
         for i, precision in enumerate(("float32", "mixed")):
             each = {card: rate[i] / rents[card] for card, rate in rates.items()}
             most = max(each.values())
-            tied = [card for card, one in each.items() if _tied(most, one)]
+            tied = [card for card, one in each.items() if most <= _up_to(rents) * one]
             rows[network, precision] = {
                 card: f"{each[card] / most:.2f}{TIE if card in tied else ''}" if card in each else "" for card in rents
             } | {"fastest of the tied": max(tied, key=lambda card: rates[card][i])}
@@ -274,7 +276,7 @@ def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks)
         limits = []
         for rate in (full, mixed):
             others = [rents[one] / rate[one] for one in rents if one != card and rate[one]]
-            limits.append(f"{(1 + spread()) * min(others) * rate[card]:.2f}" if others and rate[card] else "")
+            limits.append(f"{_up_to(rents) * min(others) * rate[card]:.2f}" if others and rate[card] else "")
         asked = " to ".join(f"{x:.2f}" for x in sorted(set(rent_range(card))))
         rows[card] = [*limits, f"{rents[card]:.2f}", asked]
     columns = ["ties up to a rent of", "in mixed precision", "your rent", "asked"]

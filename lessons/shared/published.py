@@ -148,7 +148,7 @@ def _minutes_of_cifar(device: str, full: float, half: float) -> PublishedHalves:
 # ResNet-50 in PyTorch on CIFAR-10, the highest of several batches ("such as 256"), images a second; "FP32" taken to be
 # PyTorch's default. The image size is not named; the same page's RTX 3090 (489, 836) and 4090 (699, 1,224) are 3 to
 # 8 % below Lambda's at 224 x 224. blog.youkuaiyun.com/ai_hpc_trivia/article/details/155024856.
-CSDN = "ai_hpc_trivia on CSDN, 2025"
+CSDN = "ai_hpc_trivia on CSDN, 2025, CIFAR-10, image size not named"
 
 TRAINED: tuple[PublishedHalves, ...] = (
     PublishedHalves(LAMBDA, "ResNet-50", 128, "V100", 1e3 / 369, 1e3 / 833),
@@ -229,7 +229,6 @@ RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
 # Dollars a GB and month there: of a running machine, of a stopped one, and in a volume that needs no machine.
 STORAGE_USD = {"running": 0.10, "stopped": 0.20, "network": 0.07}
-LARGER = {"RTX A6000": 0.33, "A100 PCIe of 80 GB": 1.19}  # dollars an hour there, of cards without a row here
 COMMUNITY, SECURE = "RunPod Community", "RunPod Secure"
 RENTALS = (
     Rental("RTX 3090", 24, "OpenRelay", 0.18, "2026-09-20", "openrelay.inc/pricing"),
