@@ -25,7 +25,8 @@ VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on 
 # case tried. Partly right: in one of them, for one of its parts, or nearly. Outdated: it held when it was written, and
 # no longer. Open: no number decides. One that holds in no case is misleading if it is true of another quantity than the
 # one that it names, and else wrong. What can or may be is right if one case shows it; what is always so is partly right
-# if there are exceptions. A case does not count if two errors cancel in it, or if the two quantities are one in it.
+# if there are exceptions. What the words of a sentence cover is a case, also if its source spoke of another. In
+# each, what the sentence names is changed and nothing else. A case does not count if two errors cancel in it.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 # What of a sentence with cases or parts is partly right: no part in more than some cases, or one in all.
 SOME, PART = "some cases", "one part"

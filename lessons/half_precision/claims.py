@@ -26,40 +26,46 @@ TITAN_X_2016 = {"AlexNet": (81, 71), "OverFeat": (268, 242), "VGG-A": (529, 471)
 
 
 @lru_cache(maxsize=8)
-def _both(name: str) -> list[StepTrace]:
+def _three(name: str) -> list[StepTrace]:
     network = NETWORKS[name]
     with torch.device("meta"):
-        module = network.build()
-    return [
-        training_step(module, network.input_shape, network.classes, precision=precision, name=name)
-        for precision in ("float32", "float16")
-    ]
+        module, narrow = network.build(), network.build().to(torch.bfloat16)
+    size = network.input_shape, network.classes
+    steps = [training_step(module, *size, precision=precision, name=name) for precision in ("float32", "float16")]
+    return [*steps, training_step(narrow, *size, input_dtype=torch.bfloat16, name=name)]
 
 
-def halving(name: str, batch: int = 128) -> Halving:
-    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
-    return Halving(*(step.at(batch) for step in _both(name)))
+def halving(name: str, batch: int = 128, weights: bool = False) -> Halving:
+    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast.
+
+    With `weights` the second step is not under autocast: it has weights, momentum, input and maps in bfloat16.
+    """
+    full, autocast, narrow = _three(name)
+    return Halving(full.at(batch), (narrow if weights else autocast).at(batch))
 
 
+HALVED = "ResNet-50", "VGG-16", "52 M dense net"
 SMALL, SCALE = 2.0**-26, 2.0**16  # a gradient of half the least that float16 keeps; a loss scale
 
 
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
 def _halves() -> Finding:
-    found = {name: halving(name) for name in ("ResNet-50", "VGG-16", "52 M dense net")}
-    saved = [one.saved for one in found.values()]
-    told = "; ".join(f"{name}: {_from_to(one)}, {_change(one.saved)}" for name, one in found.items())
+    found = {name: halving(name) for name in HALVED}
+    narrow = {name: halving(name, weights=True).saved for name in HALVED}
+    saved = [*(one.saved for one in found.values()), *narrow.values()]
+    told = "; ".join(f"{name}: {_from_to(one)}, {change(one.saved)}" for name, one in found.items())
+    all_narrow = ", ".join(f"{name} {change(share)}" for name, share in narrow.items())
     kept, scaled = (not fate(torch.tensor([SMALL]), "float16", scale).lost for scale in (1.0, SCALE))
     halved = [share > HALF for share in saved]
     return Finding(
         by_cases([*halved, kept]),
-        f"under float16 autocast, batch 128: {told}. A gradient of {SMALL:.1e} "
-        f"{'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
+        f"under float16 autocast, batch 128: {told}. All in bfloat16, weights too: {all_narrow}. A gradient of "
+        f"{SMALL:.1e} {'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
         f"{'stays' if scaled else 'does too'}",
-        "Weights, optimizer state, indices and the input stay as they were. Small gradients are lost without a scale; "
-        "with one, rounding is left.",
-        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is and that gradient "
-        "stays without a scale, partly right if one of these four is so",
+        "Under autocast weights, optimizer state, indices and the input stay as they were. Small gradients are lost "
+        "without a scale; with one, rounding is left.",
+        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in both ways, "
+        "and that gradient stays without a scale, partly right if one of these seven is so",
         kind=PART if all(halved) or kept else SOME,
     )
 
@@ -68,7 +74,8 @@ def _from_to(found: Halving) -> str:
     return f"{format_bytes(found.full.peak_bytes)} to {format_bytes(found.half.peak_bytes)}"
 
 
-def _change(saved: float) -> str:
+def change(saved: float) -> str:
+    """Of a peak, from the share saved."""
     return f"{'−' if saved > 0 else '+'}{100 * abs(saved):.0f} %"
 
 

@@ -237,8 +237,8 @@ def _titan_against_k40() -> Finding:
     return Finding(
         by_cases(times > 2 for times in (slow / fast, *others)),
         f"forward and backward, 16 images, published: VGG-16 with one library {slow:.0f} against {fast:.0f} ms, "
-        f"{slow / fast:.1f} times (cnn-benchmarks, 2016); with an older one on the Titan X alone, {min(others):.1f} to "
-        f"{max(others):.1f} times on {len(others)} networks",
+        f"{slow / fast:.1f} times (cnn-benchmarks, 2016); with an older library on the Titan X only, {min(others):.1f} "
+        f"to {max(others):.1f} times on {len(others)} networks",
         f"By the rates on paper it would be {model:.1f} times, although the Titan X's is at its boost clock and the "
         "K40's at its base clock.",
         rule="far faster is over 2 times; right if it is so in each case, partly right if in one",

@@ -87,8 +87,8 @@ def _dense_gains_nothing() -> Finding:
         f"decide together. Over {CLUSTER} the 52 M net sends {in_gb(4 * parameters(ledger)):.2f} GB of gradients in "
         f"{format_seconds(own.link_seconds)}. With batch {BATCH} it computes for "
         f"{format_seconds(own.compute_seconds)}.",
-        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if it is so in all cases, outdated if "
-        "in all of 2014 and in none of the H100s, else partly right if in one, wrong if in none",
+        rule=f"less than {LITTLE_GAIN} times as fast is almost nothing; right if every case is so, wrong if none is, "
+        "outdated if every case of 2014 is and none of the H100s; otherwise partly right",
         kind=SOME,
     )
 

@@ -81,6 +81,8 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert "<p>More exactly: <b>less" in Told(claim, Finding(RIGHT, "1", "why"), HOLDS, "less")._repr_html_()
     one = Told(claim, finding, HOLDS)
     assert "should have said" not in one._repr_html_()
+    reply = Told(CLAIMS[42], finding, IN_PART)._repr_html_()
+    assert "Verdict: <b>wrong</b>. On paper it is not far faster" in reply
     assert repr(one) == "“sentence <901>” (somebody): wrong"
     votes = ballot([20, 21])
     votes.buttons[20].value = IN_PART

@@ -182,9 +182,11 @@ def test_another_reading_another_verdict(monkeypatch, number, reading, value, ve
 
 def test_the_size_of_a_data_set_decides_where_all_of_it_is_one_batch(monkeypatch):
     measured = memory.epoch_peak
-    monkeypatch.setattr(memory, "epoch_peak", lambda images: measured(images, batch=images))
+    monkeypatch.setattr(memory, "epoch_peak", lambda images, batch=64: measured(images, batch=images))
     assert finding(71).verdict == RIGHT
-    monkeypatch.setattr(memory, "epoch_peak", lambda images: 1000)
+    monkeypatch.setattr(memory, "epoch_peak", lambda images, batch=64: images if images < 128 else 1000)
+    assert finding(71).verdict == PARTLY
+    monkeypatch.setattr(memory, "epoch_peak", lambda images, batch=64: 1000)
     assert finding(71).verdict == WRONG
 
 

@@ -29,6 +29,10 @@ def test_another_trace_another_verdict(monkeypatch):
     assert finding(89).verdict == WRONG
 
 
+def test_a_step_that_fits_does_not_with_every_map_kept():
+    assert "21.97 GiB; 1 of 5 ways fit. With every map kept that way takes 45.49 GiB" in finding(92).evidence
+
+
 def test_another_card_cache_or_model_another_verdict(monkeypatch):
     monkeypatch.setattr(one_card, "CARD_BYTES", 16 * 2**30)
     assert finding(92).verdict == WRONG

@@ -20,7 +20,7 @@ EXPECTED = {
     36: PARTLY,  # 108 SMs of an A100, of the year of the text; 24 of a Titan X of 2015, whose 3,072 are lanes
     37: PARTLY,  # from one size to the next it may fall by a few per cent: where work overtakes the launches
     38: PARTLY,  # never behind in cnn-benchmarks; a reported MNIST network: 4.4 s an epoch on the CPU, 6.5 s on the GPU
-    40: PARTLY,  # Titan X Maxwell to Pascal 1.47 to 1.60 times; a T4 has less of all than a P100 of two years before
+    40: PARTLY,  # Titan X Maxwell to Pascal 1.47 to 1.60 times; a T4 has less of all than a V100 of the year before
     49: PARTLY,  # 400 weights, 500 with biases, 601 with one output
     50: RIGHT,  # 0.4 GB of weights, 1.2 GB with gradient and momentum
     51: RIGHT,
@@ -45,7 +45,9 @@ def test_verdict(number):
     [
         (1, "9 to 15 times with a card sold by 2014, up to 72 with later ones (Titan X (Pascal))"),
         (1, "reached 14% on the Xeons with VGG-16, the Tesla K40 37%"),  # 0.174 * 9.23 / 4.29
-        (1, "they are 18 to 29 and up to 145"),
+        (1, "they are 18 to 29 and up to 145. A CPU that takes 3.4 times as long would"),  # 50 / (8,495 / 577)
+        (40, "10 of 10 cards"),
+        (40, "all three in 2: RTX 2080 beside V100, T4 beside V100; by float32 and bandwidth alone in 5"),
         (49, "400 weights, 500 with biases, 601 with one output"),
         (50, "100 M weights: 0.4 GB, 1.2 with gradient and momentum"),
         (54, "6.2 times for 8 times the images"),
