@@ -235,6 +235,7 @@ break_even_weeks = Check(
         (1500, 0.4, 0.09, 0.43, 8.5),
         (700, 0.3, 0.25, 0.18, 20),
         (800, 0.1, 0.2, 0.2, 40),
+        (300, 0.5, 0.09, 0.14, 10),  # a week saves half a dollar
     ],
     slips=[
         Slip("electricity forgotten", _weeks(saved=lambda power, rent, hours: hours * rent),

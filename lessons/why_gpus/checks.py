@@ -244,6 +244,7 @@ helps_most = Check(
         (1.28e10, 656_025_600, 55.3e12, 756e9, 1e-5),  # a million rows
         (4e8, 1.8e7, 4e12, 2e11, 3e-5),  # 100 µs against 90, launch 30: halved arithmetic saves 10
         (3.6e8, 2e7, 4e12, 2e11, 3e-5),  # 90 against 100
+        (4e8, 1.76e7, 4e12, 2e11, 3e-5),  # 100 against 88: halved arithmetic saves 12, a launch 15, a third of it 10
         (4e8, 1.6e7, 4e12, 2e11, 3e-5),  # 100 against 80: halved arithmetic saves 20, a launch 15
         (3.2e8, 2e7, 4e12, 2e11, 3e-5),  # 80 against 100
         (4e8, 2e6, 4e12, 2e11, 6e-5),  # 100 against 10, launch 60
