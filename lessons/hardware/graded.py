@@ -49,13 +49,17 @@ def _catalogues(draw: random.Random) -> list[Case]:
 
 
 def _purchases(draw: random.Random) -> list[Case]:
-    """Two that pay, one whose electricity costs as much as the rent, one whose costs more, one that pays."""
+    """Two that pay, one whose electricity costs as much as the rent, one whose costs more, one that saves cents."""
     cases: list[Case] = []
-    for more in (1, 1, 0, -1, 1):
-        power = draw.randint(5, 30)
-        rent = power + more * draw.randint(3, 4 if more < 0 else 40)
-        back = draw.randint(1, 9) / 10
-        cases.append((draw.randint(200, 2_000), back, power / 100, rent / 100, draw.randint(3, 60)))
+    for more, hours in (
+        (draw.randint(3, 40), 60),
+        (draw.randint(3, 40), 60),
+        (0, 60),
+        (-draw.randint(3, 4), 60),
+        (3, 30),
+    ):
+        power, back = draw.randint(5, 30), draw.randint(1, 9) / 10
+        cases.append((draw.randint(200, 2_000), back, power / 100, (power + more) / 100, draw.randint(3, hours)))
     return cases
 
 

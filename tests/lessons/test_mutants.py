@@ -6,7 +6,8 @@ import contextlib
 import copy
 import io
 import random
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any
 
 import pytest
@@ -19,10 +20,13 @@ from classroom.grading.graft import kind_of
 from classroom.notebooks import read_notebook
 from classroom.questions.core import equal
 from classroom.questions.functions import Check
+from course_utils.units import GIB
 from lessons.shared.keep_thoughts import as_function
 
 MOST = 500 if THOROUGH else 25
 SEEDS = 40 if THOROUGH else 8
+MEMORY = 8 * GIB  # of this process: a mutant that repeats a list a billion times raises, as it would in a kernel
+LONGEST = 10**6  # entries of a result; none of a right answer has as many
 SLOW = {"longest", "pool_keeps"}  # a mutant that loops or trains, each of them: in `make test-thorough` alone
 # Mutants that are wrong by less than a result can show, or that only inputs tell apart that no question gives.
 HARMLESS: dict[str, str] = {
@@ -52,7 +56,9 @@ SOLUTIONS = solutions()
 def results(function: Callable[..., Any], cases: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
     def one(case: Sequence[Any]) -> tuple[str, Any]:
         try:
-            return "returned", function(*copy.deepcopy(case))
+            result = function(*copy.deepcopy(case))
+            long = isinstance(result, Sized) and len(result) > LONGEST
+            return ("raised", "too long") if long else ("returned", result)
         except Exception as error:  # noqa: BLE001 - whatever a mutant raises, it is no result
             return "raised", type(error).__name__
 
@@ -66,6 +72,19 @@ def agree(function: Callable[..., Any], cases: Sequence[Sequence[Any]], truth: l
         for case, right in zip(cases, truth, strict=True)
         for found in results(function, [case])
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize("question", SOLUTIONS)
