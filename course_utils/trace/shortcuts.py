@@ -14,15 +14,7 @@ from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.trace import norms
-from course_utils.trace.layouts import (
-    as_images,
-    each,
-    empty,
-    iterated,
-    layout_of_convolution,
-    suggested,
-    windows,
-)
+from course_utils.trace.layouts import as_images, each, empty, iterated, layout_of_convolution, suggested, windows
 from course_utils.trace.operators import SHORTCUTS_FOR
 from course_utils.trace.overrides import overload, target
 
@@ -316,6 +308,14 @@ def _class_loss_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Zeros in plain order, then one value a row (aten/native/LossNLL.cpp)."""
     x = args[1]
     return empty(x.shape, x) if x.dim() == 2 else NotImplemented
+
+
+def _embedding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A row for each index, which real kernels refuse to be a float; meta kernels before torch 2.13 do not."""
+    weight, indices = args[:2]
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"expected indices of one of the scalar types: Long, Int; but got {indices.dtype}")
+    return empty((*indices.shape, weight.shape[1]), weight)
 
 
 def _zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -191,7 +191,9 @@ class TestWhatTheTraceSays:
         plain, again = (chain.step(plan).at(8).tape for plan in ((), segments))
 
         def operators_of(tape, phase, recomputed):  # type: ignore[no-untyped-def]
-            chosen = (tape.event_phase == phase) & (tape.recomputed == recomputed)
+            # By an operator of its own torch 2.11 makes the tensor of the random state that a checkpoint keeps.
+            named = np.array(tape.event_ops) != "empty"
+            chosen = (tape.event_phase == phase) & (tape.recomputed == recomputed) & named
             return [(tape.event_ops[e], tape.layer_names[tape.event_layer[e]]) for e in np.flatnonzero(chosen)]
 
         assert operators_of(again, 0, False) == operators_of(plain, 0, False)
@@ -206,7 +208,7 @@ class TestWhatTheTraceSays:
         assert {next(n for n in names if layer == n or layer.startswith(f"{n}.")) for _, layer in ran} <= inside
 
         def made(tape, role):  # type: ignore[no-untyped-def]
-            chosen = tape.role == ROLES.index(role)
+            chosen = (tape.role == ROLES.index(role)) & (np.array(tape.event_ops)[tape.birth] != "empty")
             return Counter((tape.layer_names[tape.layer[s]], int(tape.per_sample[s])) for s in np.flatnonzero(chosen))
 
         assert made(again, "gradient maps") == made(plain, "gradient maps")

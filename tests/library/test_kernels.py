@@ -283,6 +283,13 @@ def classified(draw: Any, backward: bool = False) -> Arguments:
 
 
 @st.composite
+def looked_up(draw: Any) -> Arguments:
+    rows, width, dtype = draw(st.integers(2, 4)), draw(SMALL), draw(DTYPES)
+    indices = T(draw(SHAPES), dtype=draw(st.sampled_from([torch.int64, torch.int32])))
+    return (T((rows, width), draw(LAYOUTS), dtype), indices), {}
+
+
+@st.composite
 def multiplied(draw: Any, bias: bool = False) -> Arguments:
     rows, inner, columns, dtype = draw(SMALL), draw(SMALL), draw(SMALL), draw(DTYPES)
     layout = st.sampled_from(["plain", "plain", "transposed", "cut", "expanded"])
@@ -349,6 +356,7 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.im2col.default: folded(),
     aten.col2im.default: folded(back=True),
     aten.cat.default: joined(),
+    aten.embedding.default: looked_up(),
     aten.nll_loss_forward.default: classified(),
     aten.nll_loss_backward.default: classified(backward=True),
     aten.zeros.default: st.builds(
