@@ -60,6 +60,7 @@ def _limits(draw: random.Random) -> list[Case]:
     size = draw.randint(2, 9)
     seconds = [draw.randint(1, 9) for _ in range(8)]
     cases += [([size] * 8, seconds, size * units) for units in (4, 5, 6)]
+    cases.append(([size] * 8, seconds, size * 5 - 1))  # one too little
     for outputs, times, limit in (*NOT_THE_FIRST, ONLY_THE_LAST):
         size, time = draw.randint(2, 9), draw.randint(2, 9)
         cases.append(([size * output for output in outputs], [time * t for t in times], size * limit))

@@ -295,7 +295,7 @@ def test_interrupted_from_outside_it_keeps_what_there_is(tmp_path, how):
     command, options = program("record", "--device", "cpu", "--out", out)  # the whole plan, too long for a test
     running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, **options)
     try:
-        assert "1/" in running.stderr.readline()
+        assert any("1/" in line for line in iter(running.stderr.readline, ""))  # a CUDA build may warn first
         time.sleep(0.5)
         running.send_signal(how)
         _, said = running.communicate(timeout=120)
