@@ -65,7 +65,7 @@ def _halves() -> Finding:
         "Under autocast weights, optimizer state, indices and the input stay as they were. Small gradients are lost "
         "without a scale; with one, rounding is left.",
         rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in both ways, "
-        "and that gradient stays without a scale, partly right if one of these seven is so",
+        "and that gradient stays without a scale, partly right if one of these seven conditions is met",
         kind=PART if all(halved) or kept else SOME,
     )
 

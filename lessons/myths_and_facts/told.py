@@ -10,19 +10,20 @@ from html import escape
 
 from classroom.claims import CLAIMS, RIGHT, VERDICTS, Claim, Finding, Verdicts
 from course_utils.units import as_written
-from lessons.myths_and_facts.ballot import IN_PART, NO, Ballot
+from lessons.myths_and_facts.ballot import HOLDS, IN_PART, NO, ONCE, Ballot
 
 # By claim: the number that its verdict rests on; and of which case its source spoke, where it says so.
 COUNTED = {
     1: "two Xeons' time for forward and backward of three large convolutional networks, over a card's, published",
     2: "the peak of a step of that network, over 6 GiB",
-    4: "the speed of four cards, over that of one, modelled",
+    4: "the speed of four cards in float32, without tensor cores, over that of one, modelled",
     9: "the speed of four GTX Titans over PCIe 2.0 x16, over that of one, with shared weights and without, modelled",
     40: "pairs of cards of two generations in which the newer has less arithmetic, in float32 and in 16 bits, and less "
     "bandwidth",
-    42: "the K40's time for forward and backward, over the Titan X's, published",
+    42: "the K40's time for training in float32, forward and backward, over the Titan X's, published; not float64",
     60: "parameters of a recurrent and of a dense layer, with 4, 100 and 784 inputs",
-    71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280",
+    71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "
+    "once with all images kept beside the network",
     81: "the peak of a step under autocast, or all in bfloat16, over that in float32; and whether a small "
     "gradient becomes 0",
     87: "the peak of a step, over the weights",
@@ -39,6 +40,12 @@ SAID_OF = {
 }
 # To a vote that has a reason of its own.
 REPLIES = {
+    (1, ONCE): "Against these Xeons it did not hold in 2014; against later cards one part does.",
+    (2, HOLDS): "It is his own report, and true of his program. The network takes far less.",
+    (9, HOLDS): "AlexNet shares its weights too, and with 32 images a card does not parallelise well.",
+    (71, HOLDS): "A step holds one batch: with 128 images it is as large as with 1,280.",
+    (71, NO): "It does if the images do not fill a batch, or if all of them are kept on the card.",
+    (92, NO): "In float32 weights, gradients and moments take 128 GB, but not all need be on the card.",
     (40, NO): "One exception refutes “every”. Here a sentence with exceptions holds in part.",
     (42, IN_PART): "On paper it is not far faster; measured, it is in each case.",
 }

@@ -9,7 +9,7 @@ from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, SOME, WR
 from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
-from lessons.myths_and_facts.told import COUNTED, SAID_OF, Told, told
+from lessons.myths_and_facts.told import COUNTED, REPLIES, SAID_OF, Told, told
 
 
 @pytest.fixture
@@ -107,6 +107,11 @@ def test_what_was_counted_is_told_of_the_twelve_and_half_of_them_no_lesson_has_j
     assert numbers == set(COUNTED) > set(SAID_OF)
     assert sum(not CLAIMS[number].lesson for number in numbers) >= len(numbers) / 2
     assert all(f.kind and f.rule for _, f in judge(sorted(numbers)).rows if f.verdict == PARTLY)
+
+
+def test_a_reply_is_to_a_vote_that_does_not_agree():
+    verdicts = {claim.number: finding.verdict for claim, finding in judge(sorted({n for n, _ in REPLIES})).rows}
+    assert not [asked for asked in REPLIES if MEANS[verdicts[asked[0]]] == asked[1]]
 
 
 def test_only_what_is_partly_right_says_what_is():
