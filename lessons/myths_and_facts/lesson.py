@@ -239,10 +239,11 @@ side_by_side(
 # The source shows attention by itself, and finds the same memory with dropout or a mask. That fits the peak of its
 # forward and backward pass, which dropout does not change here. So we count that peak. With heads of 64, as there, the
 # sentence holds. Its words name no heads, so we try 128 too, as Llama-3-8B has them: there it does not. Written out, four
-# tensors as large as the scores make the peak. Without softmax's temporary, one of them, the factors are 10.0 and 19.6.
+# tensors as large as the scores make the peak. Without softmax's temporary, one of them, the factors are 10.0 and 19.6: a
+# narrow miss.
 #
-# The blue bars are other counts, with heads of 64. What attention keeps for the backward pass does depend on dropout. A
-# step's peak falls less, since the rest of each layer stays.
+# The blue bars are other counts, with heads of 64. What attention keeps for the backward pass does depend on dropout. The
+# peak of GPT-2's whole step, with 2 texts, falls less.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -384,8 +385,8 @@ bars = {
 role_bars(bars, title, card)
 
 # %% [markdown] slide="notes"
-# The sentence says *can*: one way is enough. We traced another than the source's. *Fits* is not *learns*: of made-up
-# weights in 16 bits, 70 % did not move in 300 equal steps (lesson 14). With float32 weights on the host all moved, and
+# The sentence says *can*: one way is enough. We traced another than the source's. We judge memory: *trained* means that a
+# step runs. Whether it learns is another question: of made-up weights in 16 bits, 70 % did not move in 300 equal steps (lesson 14). With float32 weights on the host all moved, and
 # these cost the card nothing.
 
 # %% [markdown] slide="slide"
@@ -424,9 +425,10 @@ side_by_side(
 # by the other part. But the source names no CPU. Against one that takes 3.4 times as long, the sentence is right. It is
 # not *outdated*: against these Xeons it did not hold in 2014, and later cards reach 50.
 #
-# They do so against slow CPU code. Torch reached 14 % of the Xeons' peak, the K40 37 % of its own. The blue bars are the
-# ratios of peaks, all at base clocks. At equal shares of their peaks none of these cards would reach 20 times.
-# (*Typically* was tested on large networks alone. On small ones a CPU may be ahead: lesson 01.)
+# They do so against slow CPU code: Torch reached 14 % of the Xeons' peak, the K40 37 % of its own. The library counts
+# too: compare the two bars of one Titan X (Maxwell). The blue bars are the ratios of peaks, all at base clocks. At equal
+# shares of their peaks none of these cards would reach 20 times. (*Typically* was tested on large networks alone. On
+# small ones a CPU may be ahead: lesson 01.)
 
 # %% slide="subslide" folded=true
 on_paper = rated("Titan X (Maxwell)") / rated("Tesla K40")

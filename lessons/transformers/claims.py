@@ -138,9 +138,9 @@ def _ten_and_twenty_times() -> Finding:
         by_cases(enough),
         f"attention alone, {TEXTS} texts of 2,048 and of 4,096 tokens, {HEADS} heads, forward and backward, traced. "
         f"Its peak falls, with heads of 64, {told('peak', 64)}; with heads of 128, {told('peak', 128)}. What it keeps "
-        f"for the backward pass falls, with heads of 64, {told('kept', 64)}, and the peak of GPT-2's step "
-        f"{told('step', 64)}. Without softmax's temporary, a fourth tensor as large as the scores, attention's peak "
-        f"would fall {three} times with heads of 64",
+        f"for the backward pass falls, with heads of 64, {told('kept', 64)}, and the peak of GPT-2's step with "
+        f"2 texts {told('step', 64)}. Without softmax's temporary, a fourth tensor as large as the scores, attention's "
+        f"peak would fall {three} times with heads of 64",
         "The README measures attention alone and finds the same memory with dropout or a mask. That is so of the peak, "
         "not of what is kept. Written out, four tensors as large as the scores make the peak. Fused, the float32 "
         "sum in which FlashAttention-2's kernel adds up a gradient is counted. In a step all else stays. "
