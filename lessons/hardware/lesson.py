@@ -64,6 +64,7 @@ from lessons.hardware.offers import (
     speed,
     spread,
     timed,
+    timed_before,
     todays_context,
     usual_batch,
     what_they_buy,
@@ -300,9 +301,9 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, if attention is
 # fused, as here (lesson 13).
 #
-# The rule asks too much where it adds all gradients to all maps: at four of these peaks few gradients are there. So the
+# The rule asks too much where it adds all gradients to all maps: four of these peaks come before most gradients. So the
 # tensors alone of the dense net and ResNet-50 would fit in larger batches than it says. But gaps and the scratch memory
-# of convolutions, which *fits up to* allows for, count for more here: no network fits a larger batch than by the rule.
+# of convolutions, which *fits up to* allows for, count for more on 6 GiB: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -347,7 +348,7 @@ hardware_explorer()
 #    batch 80 grows by its second average alone, about a fourteenth: its peak is in the backward pass, among the maps,
 #    before Adam's update.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference a GTX 1080's 8 GiB will do.
-#    (A GTX 980's 4 are tight.)
+#    (A GTX 980's 4 are tight; a GTX Titan's 6 hold it, but it does not run today's PyTorch.)
 #
 # </details>
 #
@@ -703,11 +704,12 @@ reveal(
     },
     thoughts=[
         (rate * cheaper, "By the rates of float32? The convolutions run in TF32."),
-        (rate, "That is the speed by the rates of float32. The rents are missing."),
         (tensor_rate * cheaper, "By the rates of TF32? The timings are a little better."),
         (moved * cheaper, "By the bandwidth? It limits only a part of the step."),
         (cheaper, "That is the rents alone, as if both were as fast."),
         (1 / cheaper, "That is how many times as much an hour costs."),
+        (rate / cheaper, "You multiplied by the rents. Divide by them."),
+        *((one, "The rents are missing.") for one in (rate, tensor_rate, moved)),
         (first / second, "That is how many times as fast it was timed. It also costs more."),
         *((guess, "The dearer card is faster, but not by as much.") for guess in (1, 1.2)),
     ],
@@ -721,18 +723,15 @@ reveal(
 # - **Nothing:** Kaggle lends two T4s for 30 hours a week. A program uses one of them unless it is written for both
 #   (lesson 11). Colab lends a T4 when one is free.
 # - **300 dollars:** cards by the hour, at the rents of one seller on one day: RunPod Community, July 2025. Or a used RTX
-#   3060 of 12 GB: guides of 2026 give 150 to 320 dollars.
+#   3060 of 12 GB, for a computer that has the slot and the watts: guides of 2026 give 150 to 320 dollars.
 # - **1,000 dollars:** a used RTX 3090 too: guides of 2026 give 500 to 1,000 dollars, and a computer around it about 500
 #   more. So *1,000 paid* is a dear card, or a cheap one and a computer.
-#
-# The RTX 4060 Ti and 5060 Ti of 16 GB are missing: we found no timing of one, and one guess, the RTX
-# 3060, is enough.
 #
 # To read the table:
 #
 # - *Samples a second* come from lesson 01's model in float32. Where somebody timed the card, they are divided by
-#   *model / timed*, how much too fast the model was (with another network, if one is named). The RTX 5090's source
-#   trained on CIFAR-10 and names no image size; the card ties nowhere.
+#   *model / timed*: how many times too fast the model was, with another network if one is named. The RTX 5090's
+#   source trained on CIFAR-10 and names no image size.
 # - Lambda timed random images. To be as fast in mixed precision, an RTX 3090 needs CPU cores that decode 900 a second, an
 #   RTX 4090 1,300, an H100 2,700.
 # - *Float32* is TF32 on the cards that have it. Matrix products use it only after
@@ -740,8 +739,9 @@ reveal(
 # - *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08). *Days* are around the clock, on Kaggle 30
 #   hours a week.
 # - An hour on your own card costs electricity and its share of half the price, lost in two years at 20 hours a week.
+#   The half, the computer's 500 and 0.20 a kWh are our guesses.
 # - **=** marks a tie, within 13 % of the cheapest rented card. Published lists disagree by so much on the relative
-#   speeds of the V100, the RTX 3090 and the RTX 4090 (*Further*).
+#   speeds of the V100, the RTX 3090 and the RTX 4090 (*Further*). The RTX A5000 is in none of these lists.
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -768,27 +768,28 @@ owned = {(card, usd): usd * lost + power[card] for card in own for usd in own[ca
 what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
 # %% [markdown] slide="notes"
-# The 90 epochs cost 14 dollars on a rented RTX 3090 and 8 in mixed precision. With 150 GB of storage while it runs, 2
-# cents an hour, 300 dollars pay for 35 such runs. For nothing, one T4 takes 26 days in mixed precision, and both 13 at
-# least, if the cores decode 580 images a second. Kaggle's sessions end after some hours: keep checkpoints. The chips
+# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision. With 150 GB of storage while it runs, 2
+# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing,
+# one T4 takes 26 days in mixed precision, and both 13 at least, if the cores decode 580 images a second. Kaggle's sessions end after some hours: keep checkpoints. The chips
 # alone of the Xeons draw electricity for 450 dollars, more than any other row costs. The RTX 3060 may be slower than
 # this: on other cards from 2020 on the model was 5 to 54 % too fast.
 #
-# What settles a tie? Speed, and what no price tells: a V100 has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA
-# 12.6.
+# A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
 #
 # Do transformers choose another card? Samples for a dollar, beside the card that gives most:
 
 # %% slide="subslide" folded=true
+print(*timed_before(rents, "RTX 3090", "RTX A5000"), sep="\n")
 choices(rents)
 
 # %% [markdown] slide="notes"
-# For ResNet-50 the fastest of the tied cards is the RTX 3090, for the transformers the RTX 4090. (With BERT in
-# mixed precision it is the V100: the RTX 4090 misses that tie by less than 1 %.)
+# For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2023 the two tie, by its
+# earlier one they do not: a run costs 0.5 to 2.3 dollars more on the RTX 3090. It takes less time by both. For the
+# transformers take the RTX 4090.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090 and 4090,
-# the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further off. The A4000
-# and A5000 were timed in 2021; a newer run of the same program found an RTX 3090 up to 14 % faster.</details>
+# the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further off. A
+# newer run of the same program found an RTX 3090 up to 14 % faster.</details>
 
 # %% [markdown] slide="subslide"
 # **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
@@ -864,20 +865,20 @@ buying(own[card], rents_asked(card, 150), power[card], weekly, weeks)
 # data anew for each run pays none.
 
 # %% [markdown] slide="subslide"
-# The decision at these prices:
+# The decision at these prices (rents 2025, cards 2026):
 #
 # - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
-# - **300 dollars:** free until the code works; then rent an RTX 3090.
-# - **1,000:** the same; or buy one for 500, if it works 37 hours a week, or 20 and half comes back.
+# - **300 dollars:** free until the code works; then rent an RTX A5000, or an available 3090.
+# - **1,000:** the same; or buy a 3090 for 37 hours a week, with a computer for 74.
 
 # %% [markdown] slide="notes"
 # What flips it:
 #
-# - *Nothing:* a step does not fit a T4's 14.6 GiB. Then rent at once.
-# - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 71 % of the time
-#   for 10 % more money.
-# - *1,000:* you rent at the lowest price asked, 0.18. Then your card has to work 54 hours. Or your data stay on a stopped
-#   machine: with 150 GB the card is cheaper from the first hour.
+# - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
+# - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
+#   A5000's time for 20 % more money.
+# - *1,000:* at 20 hours a week a card for 500 pays if 46 % comes back, with a computer 73 %. Or you rent at
+#   the lowest price asked, 0.18. Then your card has to work 54 hours. Or your data stay on a stopped machine: with 150 GB the card is cheaper from the first hour.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it
@@ -900,7 +901,7 @@ judge([13, 14, 17, 18, 47])
 # 1. A float32 parameter takes 12 bytes with momentum (16 in updates with weight decay), with Adam 16 (20 in updates).
 # 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, in VGG-16, nearly all
 #    are.
-# 3. Free first; then rent the fastest of the tied; buy for many hours.
+# 3. Free first; then rent the cheapest; buy for many hours.
 
 # %% [markdown] slide="skip"
 # ## Further

@@ -240,7 +240,7 @@ def timed(network: str) -> dict[str, tuple[float, float]]:
 
 
 def choices(rents: Mapping[str, float]) -> pd.DataFrame:
-    """Samples a dollar beside the card that trains most for it, ties marked, and the fastest card of those.
+    """Samples a dollar beside the card that trains most for it, ties marked, and that card.
 
     Args:
         rents: dollars an hour by card; those that nobody timed with a network have an empty cell.
@@ -256,8 +256,21 @@ def choices(rents: Mapping[str, float]) -> pd.DataFrame:
             tied = [card for card, one in each.items() if most <= _up_to(rents) * one]
             rows[network, precision] = {
                 card: f"{each[card] / most:.2f}{TIE if card in tied else ''}" if card in each else "" for card in rents
-            } | {"fastest of the tied": max(tied, key=lambda card: rates[card][i])}
+            } | {"cheapest": max(each, key=each.__getitem__)}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", ""] if rows else None)
+
+
+def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]:
+    """Samples of ResNet-50 a dollar on a card beside another, timed once, by each list of `TIMED_AGAIN`."""
+    once = timed("ResNet-50").get(other)
+    if once is None or not {card, other} <= rents.keys():
+        return []
+    shares = {
+        source: [a / rents[card] / b * rents[other] for a, b in zip(of[card], once, strict=True)]
+        for source, of in TIMED_AGAIN.items()
+        if card in of
+    }
+    return [f"{card} beside {other}: {full:.2f}, mixed {half:.2f} ({one})" for one, (full, half) in shares.items()]
 
 
 def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:
