@@ -227,7 +227,7 @@ def _k40_year() -> Finding:
     return Finding(RIGHT if year == 2014 else WRONG, f"announced on 18 November {year}", "Nothing hangs on it.")
 
 
-@claim(42, MATHWORKS, "The Titan X is far faster than the K40.")
+@claim(42, MATHWORKS, "To train a network, the Titan X is far faster than the K40.")
 def _titan_against_k40() -> Finding:
     slow, fast = (VGG_16_PICTURES_MS[name] for name in ("Tesla K40", "Titan X (Maxwell)"))
     old, new = ({row.network: row.both_ms for row in TIMES if (row.device, row.library) == at} for at in OLDER)

@@ -20,7 +20,7 @@ COUNTED = {
     9: "the speed of four GTX Titans over PCIe 2.0 x16, over that of one, with shared weights and without, modelled",
     40: "pairs of cards of two generations in which the newer has less arithmetic, in float32 and in 16 bits, and less "
     "bandwidth",
-    42: "the K40's time for training in float32, forward and backward, over the Titan X's, published; not float64",
+    42: "the K40's time for training in float32, forward and backward, over the Titan X's, published",
     60: "parameters of a recurrent and of a dense layer, with 4, 100 and 784 inputs",
     71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "
     "once with all images kept beside the network",
@@ -45,6 +45,7 @@ REPLIES = {
     (9, HOLDS): "AlexNet shares its weights too, and with 32 images a card does not parallelise well.",
     (71, HOLDS): "A step holds one batch: with 128 images it is as large as with 1,280.",
     (71, NO): "It does if the images do not fill a batch, or if all of them are kept on the card.",
+    (92, IN_PART): "It says “can”: one way is enough.",
     (92, NO): "In float32 weights, gradients and moments take 128 GB, but not all need be on the card.",
     (40, NO): "One exception refutes “every”. Here a sentence with exceptions holds in part.",
     (42, IN_PART): "On paper it is not far faster; measured, it is in each case.",
