@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 help:
 	@echo "make lab     install, check the set-up, open JupyterLab on your copies of the lessons"
 	@echo "make site    write the course as web pages into build/site, which need no kernel and no network"
-	@echo "make test    install, then run every test: about 16 minutes on two cores"
+	@echo "make test    install, then run every test: about 15 minutes on two cores"
 	@echo "make test TOPIC=04   those that lesson 04 touches: a minute or two"
 	@echo "make test-thorough   the same with more cases for each law"
 	@echo "make test-elsewhere  what computes with floats, as on older processors and on 1, 2 and 4 threads"
