@@ -370,7 +370,7 @@ better = (
 )
 told(92, found, votes, better)
 
-# %% folded=true
+# %% slide="skip" folded=true
 card = hardware.device("RTX 4090")
 ways = {
     name: step("Llama-3-8B", name, batch=2, kept=True)
