@@ -485,7 +485,6 @@ few = alexnet.at(32)
 gains = {
     "VGG-16, 128 images a card": shared,
     "… each position its own weights": unshared,
-    "VGG-16, 32 images": with_and_without_sharing(vgg.at(32))[0],
     "VGG-16, 4 images": with_and_without_sharing(vgg.at(4))[0],
     "AlexNet, 128 images": with_and_without_sharing(alexnet.at(128))[0],
     "AlexNet, 32 images": with_and_without_sharing(few)[0],
