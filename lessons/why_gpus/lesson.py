@@ -94,7 +94,7 @@ machine(
 # Two Xeons of 2014 and a Titan X of 2015, drawn to one scale (*in use*: three quarters of the published rate, assumed).
 # A *lane* (sold as a "CUDA core") can do one multiply-add in each clock cycle. A CPU's core has lanes too, here with
 # more than twice the clock (base clock; the card's is its boost). A GPU's lanes come in groups, *streaming
-# multiprocessors* (SMs). The black line between the memories is the *link*, here PCIe. Data that starts in the
+# multiprocessors* (SMs). The line between the memories is the *link*, here PCIe. Data that starts in the
 # computer's memory reaches the card over it.
 #
 # A number from memory takes a few hundred clock cycles to arrive. A CPU shortens that wait with *caches*, small fast
