@@ -6,7 +6,7 @@ verdict from it, so that a changed formula changes the verdict. One module a les
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -41,7 +41,7 @@ class Finding:
     why: str  # what they mean
     cited: bool = False  # it rests on a document; no number could have made it another
     rule: str = ""  # what the numbers had to be for the verdict, where a page shows it
-    kind: str = ""  # if partly right, in which of the two ways, by the same numbers, where a page shows it
+    kind: str = ""  # if partly right: SOME, or what `by_parts` says, by the same numbers, where a page shows it
 
     @property
     def in_full(self) -> str:
@@ -79,6 +79,21 @@ def by_cases(holds: Iterable[bool]) -> str:
     """The verdict on a sentence that holds, or does not, in each of the cases tried, or of its parts."""
     found = list(holds)
     return RIGHT if all(found) else PARTLY if any(found) else WRONG
+
+
+def by_parts(parts: Mapping[str, Sequence[bool]]) -> str:
+    """What of a sentence is right if it is partly right, from its words for each part and whether that holds, by case.
+
+    >>> by_parts({"is fast": [True, False], "is small": [True, True]})
+    'one part, “is small”, holds in each case; “is fast” in 1 of 2'
+    """
+    whole = " and ".join(f"“{words}”" for words, holds in parts.items() if all(holds))
+    rest = [
+        f"“{words}” in {f'{sum(holds)} of {len(holds)}' if any(holds) else 'none'}"
+        for words, holds in parts.items()
+        if not all(holds)
+    ]
+    return "; ".join([f"{PART}, {whole}, holds in each case", *rest]) if whole else SOME
 
 
 def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:

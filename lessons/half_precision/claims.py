@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import PART, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
+from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, by_parts, claim
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
@@ -66,7 +66,7 @@ def _halves() -> Finding:
         "without a scale; with one, rounding is left.",
         rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in both ways, "
         "and that gradient stays without a scale, partly right if one of these seven conditions is met",
-        kind=PART if all(halved) or kept else SOME,
+        kind=by_parts({"halve the memory": halved, "nothing is lost": [kept]}),
     )
 
 

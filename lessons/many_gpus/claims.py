@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
+from torch import nn
 
-from classroom.claims import OPEN, OUTDATED, PART, RIGHT, SOME, Finding, by_cases, claim
+from classroom.claims import OPEN, OUTDATED, RIGHT, SOME, Finding, by_cases, by_parts, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -165,19 +167,23 @@ def _convolutions_share() -> Finding:
     )
     ratios = {case: f"{step.compute_seconds / step.link_seconds:.1f} with {case[1]}" for case, step in few.items()}
     against = "; ".join(f"{net} " + ", ".join(ratios[case] for case in ratios if case[0] == net) for net in nets)
+    first = " and of ".join(
+        f"{ratio:.1f} ({name}, {images} images)"
+        for name, (images, ratio) in ((name, enough(net)) for name, net in nets.items())
+    )
     well, because = [gain > good for gain, _ in gains.values()], [without < good for _, without in gains.values()]
     return Finding(
         by_cases(well + because),
         f"times as fast on {CARDS} cards of 2014, modelled, by images a card: {told}; if every position had weights of "
         f"its own, at most {max(without for _, without in gains.values()):.1f}. A card's time computing, over its time "
-        f"sending: {against}",
+        f"sending: {against}. Four first gain over {good:.1f} times at a ratio of {first}",
         f"A shared weight is used at every position and its gradient is sent once: VGG-16's convolutions do {work:.1%} "
         f"of the arithmetic with {weights:.1%} of the parameters. With weights of their own there would be "
         f"{own / 1e9:.1f} billion. What decides is for how long a card computes beside what it sends: AlexNet computes "
         "little for its many dense weights, and so does VGG-16 with few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
-        kind=PART if all(well) or all(because) else SOME,
+        kind=by_parts({"parallelise well": well, "because their weights are shared": because}),
     )
 
 
@@ -203,6 +209,15 @@ def with_and_without_sharing(ledger: Ledger) -> tuple[float, float]:
     found = on_cards(ledger, CARD, LINK, CARDS)
     apart = max(found.alone_seconds, more * found.link_seconds)
     return found.speed_up, CARDS * found.alone_seconds / apart
+
+
+@lru_cache(maxsize=4)
+def enough(builder: Callable[..., nn.Module]) -> tuple[int, float]:
+    """The fewest images a card with which CARDS of them gain what we call well; and its time computing over sending."""
+    network = traced(builder)
+    images = next(n for n in range(1, BATCH + 1) if with_and_without_sharing(network.at(n))[0] > GOOD * CARDS)
+    step = on_cards(network.at(images), CARD, LINK, CARDS)
+    return images, step.compute_seconds / step.link_seconds
 
 
 @claim(10, DETTMERS, "Krizhevsky splits convolutions by data and dense layers by model.")

@@ -46,14 +46,14 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
         if unknown:
             raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
         self.numbers = tuple(numbers)
-        self.buttons = {
-            number: widgets.ToggleButtons(options=VOTES, value=None, style={"button_width": "8.5em"})
+        self.buttons = {  # each as wide as its words: a width in em cuts them in some fonts
+            number: widgets.ToggleButtons(options=VOTES, value=None, style={"button_width": "auto"})
             for number in self.numbers
         }
         self.counts = {
             number: widgets.Text(
                 description="decided by",
-                placeholder="which number, and what it counts",
+                placeholder="which number?",
                 style={"description_width": "initial"},
                 layout={"width": "auto"},
             )

@@ -17,7 +17,8 @@ COUNTED = {
     1: "two Xeons' time for forward and backward of three large convolutional networks, over a card's, published",
     2: "the peak of a step of that network, over 6 GiB",
     4: "the speed of four cards in float32, without tensor cores, over that of one, modelled",
-    9: "the speed of four GTX Titans over PCIe 2.0 x16, over that of one, with shared weights and without, modelled",
+    9: "four GTX Titans' modelled speed on PCIe 2.0 x16 over one's, for VGG-16 and AlexNet, with shared weights and "
+    "without",
     40: "pairs of cards of two generations in which the newer has less arithmetic, in float32 and in 16 bits, and less "
     "bandwidth",
     42: "the K40's time for training in float32, forward and backward, over the Titan X's, published",
@@ -34,7 +35,7 @@ SAID_OF = {
     1: "what he saw in nearly two years; no CPU, card or network is named",
     2: "his own network and card",
     4: "his own network, on his machines with InfiniBand of 40 Gbit/s between them",
-    87: "a batch of 1, says its code",
+    87: "a batch of 1, according to its code",
     88: "batch 8, 12 heads of 64, dropout or not, in release 0.1; today's README has the same figures",
     92: "its own recipe, with 8-bit moments in pages, which we do not trace",
 }

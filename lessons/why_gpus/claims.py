@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from classroom.claims import MISLEADING, OPEN, PART, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, claim
+from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, SOME, WRONG, Finding, by_cases, by_parts, claim
 from course_utils.machine import hardware, measure, timing
 from course_utils.machine.hardware import Device, roofline_seconds
 from course_utils.networks import mlp, small_cnn
@@ -78,7 +78,9 @@ def _twenty_to_fifty() -> Finding:
     found = sorted((ratio, row.device) for row, ratio in speed_ups())
     then = [ratio for ratio, card in found if hardware.device(card).year <= DETTMERS_YEAR]
     most, newest = found[-1]
-    vgg = next(ratio for row, ratio in speed_ups() if (row.network, row.device) == ("VGG-16", KEPLER))
+    vgg, *titan = (
+        ratio for name in (KEPLER, CARD) for row, ratio in speed_ups() if (row.network, row.device) == ("VGG-16", name)
+    )
     reached = REFERENCE_CPU.float32_tflops / LAYOUTS[REFERENCE_CPU.name].peak_tflops
     first = min((hardware.device(card).year for ratio, card in found if ratio >= 50), default="no year")
 
@@ -98,13 +100,15 @@ def _twenty_to_fifty() -> Finding:
         f"If one takes twice as long as two, the most to expect, they are {2 * min(then):.0f} to {2 * max(then):.0f} "
         f"and up to {2 * most:.0f}. A CPU that takes {enough:.1f} times as long would make the sentence right. Of its "
         f"peak at base clock Torch reached {reached:.0%} on the Xeons with VGG-16, the {KEPLER} "
-        f"{reached * vgg / peaks(KEPLER):.0%}",
+        f"{reached * vgg / peaks(KEPLER):.0%}, the {CARD} "
+        f"{' and '.join(f'{reached * ratio / peaks(CARD):.0%}' for ratio in titan)}, by the direct method's "
+        "multiplications",
         f"The first card of the table to reach 50 is of {first}. Against another CPU, or better code, it is another "
         "number.",
         rule=f"right if with cards sold by {DETTMERS_YEAR} the median is 20 times or more, and one reaches 50; partly "
         "right if one of the two is so, or if a later card reaches 50. One Xeon must give the same verdict as two; "
         "else it is open",
-        kind=PART if any(parts(1)) else SOME,
+        kind=by_parts({"typically 20 times": parts(1)[:1], "up to 50 times": parts(1)[1:]}),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from verdicts import assert_none_was_certain, finding
 
-from classroom.claims import PART, PARTLY, RIGHT, SOME, WRONG
+from classroom.claims import PARTLY, RIGHT, SOME, WRONG
 from course_utils.machine import hardware
 from lessons.half_precision import claims as half_precision
 from lessons.half_precision.precision import Halving
@@ -37,11 +37,11 @@ def test_the_evidence_is_the_literatures():
 @pytest.mark.parametrize(
     ("share", "gradient", "verdict", "kind"),
     [
-        (0.5, 1e-8, PARTLY, PART),
+        (0.5, 1e-8, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in none"),
         (0.5, 1e-4, RIGHT, ""),
         (0.45, 1e-8, WRONG, ""),
         (0.33, 1e-8, WRONG, ""),
-        (0.33, 1e-4, PARTLY, PART),
+        (0.33, 1e-4, PARTLY, "one part, “nothing is lost”, holds in each case; “halve the memory” in none"),
     ],
 )
 def test_another_memory_or_another_gradient_another_verdict(monkeypatch, share, gradient, verdict, kind):
