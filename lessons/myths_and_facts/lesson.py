@@ -190,9 +190,11 @@ together = {
     "temporaries": ["other"],
     "maps and logits": ["feature maps", "gradient maps"],
 }
-for (name, batch), part in adam.items():
-    told_apart = [f"{what} {part[names].sum():.1f}" for what, names in together.items()]
-    print(f"{name}, {batch} × 1,024:", ", ".join(told_apart))
+apart = {
+    f"{name}, {batch} × 1,024": {what: part[names].sum() for what, names in together.items()}
+    for (name, batch), part in adam.items()
+}
+print(pd.DataFrame(apart).T.to_string(float_format="{:.1f}".format))
 side_by_side(
     {f"{name}, {batch} × 1,024": float(times) for (name, batch), times in peaks.items()},
     "times",
@@ -599,7 +601,8 @@ table = pd.DataFrame(
     ]
 ).set_index("number")
 summary = f"<summary>The table: {len(table)} sentences</summary>"
-HTML(f"<details>{summary}{table.to_html()}</details>")
+rows = table.to_html().replace("<td>", '<td style="text-align: left">')
+HTML(f"<details>{summary}{rows}</details>")
 
 # %% [markdown] slide="notes"
 # The two are 39 and 48, which measure your machine. The next cell finds sentences by a word or a verdict; give some of
