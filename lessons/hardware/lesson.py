@@ -50,6 +50,7 @@ from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.offers import (
     COMPARED,
     SMALL_CARDS,
+    Rent,
     against_timings,
     as_it_runs,
     buying,
@@ -61,6 +62,7 @@ from lessons.hardware.offers import (
     offers,
     rent_range,
     rents_asked,
+    same_work,
     speed,
     spread,
     timed,
@@ -128,9 +130,9 @@ for name, held in kept.items():
 # 16 bytes for each parameter, whatever the batch. The update needs one value more.
 
 # %% [markdown] slide="notes"
-# The update is `w = w - lr * m / (sqrt(s) + eps)`, and the root needs a tensor of its own. On a GPU PyTorch's default
-# updates all parameters together: for a moment there is a root for each. A trace of a dense network shows the worst
-# moment:
+# The update is `w = w - lr * m / (sqrt(s) + eps)`, bias correction left out, and the root needs a tensor of its own. On a
+# GPU PyTorch's default updates all parameters together: for a moment there is a root for each. A trace of a dense
+# network shows the worst moment:
 
 # %%
 for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -301,9 +303,10 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, if attention is
 # fused, as here (lesson 13).
 #
-# The rule asks too much where it adds all gradients to all maps: four of these peaks come before most gradients. So the
-# tensors alone of the dense net and ResNet-50 would fit in larger batches than it says. But gaps and the scratch memory
-# of convolutions, which *fits up to* allows for, count for more on 6 GiB: no network fits a larger batch than by the rule.
+# The rule promises too much, most of all for AlexNet: it leaves out gaps and the scratch memory of convolutions, which
+# *fits up to* allows for. It also asks too much, where it adds all gradients to all maps: four of these peaks come before
+# most gradients, so the tensors alone of the dense net and ResNet-50 would fit in larger batches than it says. That
+# counts for less here: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -733,7 +736,7 @@ reveal(
 #   *model / timed*: how many times too fast the model was, with another network if one is named. The RTX 5090's
 #   source trained on CIFAR-10 and names no image size.
 # - Lambda timed random images. To be as fast in mixed precision, an RTX 3090 needs CPU cores that decode 900 a second, an
-#   RTX 4090 1,300, an H100 2,700.
+#   RTX 4090 1,300, an H100 2,700. One core of an i7 decoded, shrank and stored about 80 (img2dataset, issue 127, 2022).
 # - *Float32* is TF32 on the cards that have it. Matrix products use it only after
 #   `torch.set_float32_matmul_precision("high")`; without that call dense layers are slower than the table says.
 # - *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08). *Days* are around the clock, on Kaggle 30
@@ -771,12 +774,13 @@ what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 # The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision. With 150 GB of storage while it runs, 2
 # cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing,
 # one T4 takes 26 days in mixed precision, and both 13 at least, if the cores decode 580 images a second. Kaggle's sessions end after some hours: keep checkpoints. The chips
-# alone of the Xeons draw electricity for 450 dollars, more than any other row costs. The RTX 3060 may be slower than
+# alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see below). The RTX 3060 may be slower than
 # this: on other cards from 2020 on the model was 5 to 54 % too fast.
 #
-# A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
+# A V100 costs as little in mixed precision. By NVIDIA's own program it was 1.4 times as fast (*Further*) and would be the
+# cheapest; nobody timed the A5000 by that. But it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
 #
-# Do transformers choose another card? Samples for a dollar, beside the card that gives most:
+# Do transformers choose another card? Samples for a dollar, beside the card that gives most (empty: not timed):
 
 # %% slide="subslide" folded=true
 print(*timed_before(rents, "RTX 3090", "RTX A5000"), sep="\n")
@@ -784,8 +788,8 @@ choices(rents)
 
 # %% [markdown] slide="notes"
 # For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2023 the two tie, by its
-# earlier one they do not: a run costs 0.5 to 2.3 dollars more on the RTX 3090. It takes less time by both. For the
-# transformers take the RTX 4090.
+# earlier one they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. Of the
+# cards timed with transformers the RTX 4090 is the cheapest, except for BERT in mixed precision, where the V100 is.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090 and 4090,
 # the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further off. A
@@ -847,29 +851,32 @@ flips(task, most, rents, known)
 # 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and 0.26 for the RTX A4000 and A5000, and had no V100. Put these in:
 # which card now?
 #
-# <details><summary>What you will see</summary>The RTX A5000, with no tie, for ResNet-50. Of the cards that were timed with
-# transformers, the RTX 4090.</details>
+# <details><summary>What you will see</summary>The RTX A5000, with no tie, for ResNet-50. Of the cards timed with
+# transformers, the RTX 4090; the RTX 3090 ties but for Transformer-XL in float32.</details>
 #
-# And when is your own card cheaper than the same card rented? Read *54 h; 63 %* so: if you cannot sell it, the card has
-# to work 54 hours a week for two years; if it works 20, you need 63 % of your money back when you sell.
+# And when is your own card cheaper than a rented one? In the first row you rent an A5000 for the work of a 3090's hour,
+# in the others a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a week for two years;
+# if it works 20, you need 53 % of your money back when you sell.
 #
 # *+ 150 GB* keeps your data there between runs: at RunPod Community a GB costs 10 cents a month while the machine runs
 # and 20 while it is stopped, in Secure's network volumes 7.
 
 # %% slide="subslide" folded=true
 card = [*own][-1]
-buying(own[card], rents_asked(card, 150), power[card], weekly, weeks)
+other, usd = same_work(task, most, card, rents, known)
+asked = {f"{usd:.2f} for the same work, {other}": Rent(usd), **rents_asked(card, 150)}
+buying(own[card], asked, power[card], weekly, weeks)
 
 # %% [markdown] slide="notes"
 # At *0 h* storage alone costs more than the card: 718 dollars in two years if the machine never runs. Whoever loads the
-# data anew for each run pays none.
+# data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
 # The decision at these prices (rents 2025, cards 2026):
 #
 # - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000, or an available 3090.
-# - **1,000:** the same; or buy a 3090 for 37 hours a week, with a computer for 74.
+# - **1,000:** the same; or buy a 3090 that will work 43 hours a week for two years, with a computer 86.
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -877,8 +884,10 @@ buying(own[card], rents_asked(card, 150), power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
 #   A5000's time for 20 % more money.
-# - *1,000:* at 20 hours a week a card for 500 pays if 46 % comes back, with a computer 73 %. Or you rent at
-#   the lowest price asked, 0.18. Then your card has to work 54 hours. Or your data stay on a stopped machine: with 150 GB the card is cheaper from the first hour.
+# - *1,000:* the hours are beside the A5000, for 500 dollars, with a computer 1,000, of which nothing comes back. At 20
+#   hours a week it pays if 53 % comes back, with a computer 77 %. At the lowest rent of a 3090, 0.18, yours has to work
+#   54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, a card for 500 is cheaper than a
+#   rented 3090 from the first hour.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it
@@ -985,7 +994,8 @@ against_timings(timed_steps, halves)
 # The budgets take the gain that was timed: 1.8 times as fast was timed on the T4, the model has 5.6. Where two timed a
 # card, they take Lambda's.
 #
-# **Where the ties come from.** The same cards in three lists, images a second of ResNet-50 in float32 and mixed:
+# **Where the ties come from.** The same cards in four lists, images a second of ResNet-50 in float32 and mixed (NVIDIA's
+# A100 is an SXM card, Lambda's a PCIe card):
 
 # %% slide="skip" folded=true
 print("by how much lists disagree on how many times as fast one card is as another:")

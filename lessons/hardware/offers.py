@@ -40,7 +40,7 @@ WEEK_HOURS = 7 * 24
 MONTH_HOURS = 365 * 24 / 12
 CPU_KILOWATTS = 2 * 0.085  # Intel rates each of XEONS at 85 W
 RENTED = "rented"
-TIE = " ="  # marks what costs about as much as the cheapest rented card
+TIE = "\u00a0="  # marks what costs about as much as the cheapest rented card
 COMPARED = frozenset(one.device for one in RENTALS if one.provider == COMMUNITY)
 Checks = Mapping[str, "list[Check]"]
 
@@ -271,6 +271,16 @@ def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]
         if card in of
     }
     return [f"{card} beside {other}: {full:.2f}, mixed {half:.2f} ({one})" for one, (full, half) in shares.items()]
+
+
+def same_work(step: StepTrace, most: int, card: str, rents: Mapping[str, float], known: Checks) -> tuple[str, float]:
+    """The other card that is cheapest to rent, and dollars there for what an hour of `card` trains, in float32.
+
+    Arguments as of `flips`; `card` need not be rented.
+    """
+    rate = {one: speed(step, usual_batch(step, most, one), one, known) for one in {card, *rents}}
+    other = min((one for one in rents if one != card), key=lambda one: rents[one] / rate[one])
+    return other, rents[other] * rate[card] / rate[other]
 
 
 def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks) -> pd.DataFrame:

@@ -175,11 +175,13 @@ TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 # Cards that were timed more than once, ResNet-50, images a second in float32 (or TF32) and mixed: by LAMBDA; by the
-# same program before (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB); by CSDN.
+# same program before (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB); by CSDN; by NVIDIA,
+# whose A100 is an SXM card.
 TIMED_AGAIN: dict[str, dict[str, tuple[float, float]]] = {
     LAMBDA: {"V100": (369, 833), "RTX 3090": (513, 905), "RTX 4090": (721, 1301), "A100": (882, 1396)},
     "Lambda, before": {"V100": (368, 828), "RTX 3090": (471, 796), "A100": (744, 1120)},
     CSDN: {"RTX 3090": (489, 836), "RTX 4090": (699, 1224)},
+    NVIDIA: {"V100": (367, 1200), "A100": (938, 2470)},
 }
 
 # ResNet-50 in TensorFlow 2.0 on five cards, a T4 among them, batch 64: mixed precision "roughly results in a x2
