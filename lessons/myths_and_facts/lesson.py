@@ -83,11 +83,12 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **does not hold**: in no case we tried. It is *misleading* if it is true of a quantity other than the one it names,
 #   otherwise *wrong*.
 #
-# A case is a network, a batch, a card or an option. Every case that a sentence's words cover counts, even if its source
-# meant only one (*Said of*). We tried the source's own where it is known, but for one recipe that we cannot trace.
-# What is counted is fixed for each sentence (*We counted*); other counts are shown but do not vote. A sentence with
-# exceptions, such as *Always use the GPU for matrices*, holds in part. One that says *can*, such as *Transfers can
-# cancel the gain*, holds if one case shows it. Most verdicts rest on thresholds that we chose.
+# A case is a network, a batch, a card or an option. For each sentence it is fixed what is counted (*We counted*) and
+# which cases vote (*How it was judged*); what else we show does not vote. The cases are some that its words cover,
+# even if its source meant only one (*Said of*). That one is among them where it is known, but for one recipe that we
+# cannot trace. A sentence with exceptions, such as *Always use the GPU for matrices*, holds in part. One that says
+# *can*, such as *Transfers can cancel the gain*, holds if one case shows it. Most verdicts rest on thresholds that we
+# chose.
 
 # %% slide="skip"
 votes = ballot(sorted(TWELVE))
@@ -113,7 +114,7 @@ under, all_16 = (
 better = (
     f"Under autocast a step's peak changes by {under[0]} (ResNet-50), {under[1]} (VGG-16) and "
     f"{under[2]} (a dense net); all in bfloat16, by {all_16[0]}, {all_16[1]} and {all_16[2]}. "
-    "Float16 needs a scale for the loss."
+    "Float16 needs a scale for the loss; weights in bfloat16 lose small updates."
 )
 told(81, found, votes, better)
 
@@ -244,7 +245,8 @@ side_by_side(
 # The source shows attention by itself, and finds the same memory with dropout or a mask. That fits the peak of its
 # forward and backward pass, which dropout does not change here, so we count that. With heads of 64, as there, the
 # sentence holds. It names no heads, so we try 128 too, as in Llama-3-8B: there it does not. Written out, four tensors as
-# large as the scores make the peak. Without softmax's temporary, one of them, the factors are 10.0 and 19.6.
+# large as the scores make the peak. Without softmax's temporary, one of them, the factors would be
+# 10.0 and 19.6, and the sentence would hold with neither.
 #
 # The blue bars are other counts, with heads of 64. What attention keeps for the backward pass does depend on dropout. The
 # peak of GPT-2's whole step falls less.
@@ -360,8 +362,8 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # The first bar has his network and link; card and batch are our choice. There the sentence holds: four cards train on
-# half as many samples a second as one. With 1,024 a card he would have gained. How many steps a result then takes we do
-# not model.
+# half as many samples a second as one. With 1,024 a card he would have gained. We do not model how many steps
+# training then takes.
 #
 # In float32, without tensor cores, give either card NVLink, or 1,024 samples, and four are worth having. With tensor
 # cores (last bar) an H100 computes for so short a time that over PCIe 5.0, with gradients sent in float32, four lose even
@@ -414,7 +416,7 @@ better = (
 told(1, found, votes, better)
 
 # %% slide="subslide" folded=true
-bars = {f"{card}, {library} ({year})": ratio for year, ratio, card, library in measured}
+bars = {f"{card} ({year}), {library}": ratio for year, ratio, card, library in measured}
 bars |= equal
 side_by_side(
     bars,
@@ -431,11 +433,11 @@ side_by_side(
 # reaches 50: partly right again. But the source names no CPU. Against one that takes 3.4 times as long, the sentence
 # is right. It is not *outdated*: against these Xeons it did not hold in 2014, and a later card reaches 50.
 #
-# The CPU code was slow: Torch reached 14 % of the Xeons' peak, the K40 37 % of its own. The library counts too:
-# with two of them one Titan X (Maxwell) reached 71 % and 125 %. (These shares count the multiplications of a direct
-# convolution; Winograd's needs fewer, lesson 09.) The blue bars are the ratios of peaks, all at base clocks. At equal
-# shares none of these cards would reach 20 times. (*Typically* was tested on large networks alone. On small ones a CPU
-# may be ahead: lesson 01.)
+# The CPU code was slow: Torch reached 14 % of the Xeons' peak, the K40 37 % of its own. The library counts too: one
+# Titan X (Maxwell) reached 71 % of its peak with the older one, 125 % with the newer. (These shares count the
+# multiplications of a direct convolution; Winograd's needs fewer, lesson 09.) The blue bars are the ratios of peaks,
+# all at base clocks. At equal shares none of these cards would reach 20 times. (*Typically* was tested on large
+# networks alone. On small ones a CPU may be ahead: lesson 01.)
 
 # %% slide="subslide" folded=true
 on_paper = rated("Titan X (Maxwell)") / rated("Tesla K40")
@@ -481,7 +483,7 @@ few = alexnet.at(32)
 gains = {
     "VGG-16, 128 images a card": shared,
     "… each position its own weights": unshared,
-    "VGG-16, 4 images": with_and_without_sharing(vgg.at(4))[0],
+    "VGG-16, 32 images": with_and_without_sharing(vgg.at(32))[0],
     "AlexNet, 128 images": with_and_without_sharing(alexnet.at(128))[0],
     "AlexNet, 32 images": with_and_without_sharing(few)[0],
     "… dense layers split by units": on_cards(few, CARD, LINK, CARDS, MIXED).speed_up,
@@ -489,7 +491,7 @@ gains = {
 side_by_side(
     gains,
     "times",
-    "Four cards, modelled: both networks gain less with few images",
+    "Four cards, modelled: sharing weights is needed, and not enough",
     blue=[name for name in gains if name.startswith("…")],
 )
 
@@ -498,10 +500,11 @@ side_by_side(
 # has weights of its own. All their gradients must be sent, and the gain goes. So sharing is needed. (No card of 2014
 # holds so many weights. Their update is left out.)
 #
-# It is not enough: AlexNet with 32 images gains less. The second blue bar gives each card a share of its dense layers
-# (lesson 11). Their gradients are not sent, and the gain is back. But dense layers alone do not decide. VGG-16 has nine
-# tenths of its weights in them and loses nothing with 32 images: it computes for 7.6 times as long as it sends. With 4
-# images it computes for 1.1 times as long, AlexNet with 32 for 0.9, and both gain less.
+# It is not enough: AlexNet with 32 images gains 2.53 times. The second blue bar gives each card a share of its dense
+# layers (lesson 11). Their gradients are not sent, and the gain is back. But dense layers alone do not decide. VGG-16
+# has nine tenths of its weights in them and loses nothing with 32 images: it computes for 7.6 times as long as it
+# sends. AlexNet with 32 computes for 0.9 times as long. (So does VGG-16 with 4, nearly: 1.1 times. It gains 3.03, but
+# does not vote.)
 
 # %% slide="subslide" folded=true
 hold, every = found.counts(), judge(sorted(CLAIMS))
@@ -573,23 +576,23 @@ print(f"{counted}, batch {batch}: GoogLeNet has {number:.2f} times as many bytes
 # %% [markdown] slide="skip"
 # <details><summary>Which verdict?</summary>
 #
-# By its weights it holds: it has a ninth of AlexNet's. (Its two auxiliary classifiers, left out here, would make it a
-# fifth.) By the peak of a step (SGD with momentum, float32) it holds up to 20 images and not from 21 on, since an
-# image's maps are larger. By its depth it does not hold. So it is partly right, and should have said: *GoogLeNet has
-# fewer weights; with up to 20 images it also trains in less memory.*
+# First say what you count. By its weights it is right: it has a ninth of AlexNet's. (Its two auxiliary classifiers, left
+# out here, would make it a fifth.) By the peak of a step (SGD with momentum, float32) it is partly right: up to 20
+# images, not from 21 on, since an image's maps are larger. By its depth it is wrong. It should have said: *GoogLeNet
+# has fewer weights; with up to 20 images it also trains in less memory.*
 #
 # </details>
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# Little survives as it is written, and much in part, of your twelve and of all sentences. Ask of each: **which part, of
+# Of your twelve and of all sentences few survive as they are written, and many in part. Ask of each: **which part, of
 # what, when, and on what condition?**
 
 # %% [markdown] slide="skip"
 # ## All of them
 #
-# Every sentence of the course but two, with its verdict.
+# Every sentence of the course but two, with its verdict (*cited*: a document decides, not a number).
 
 # %% slide="skip" folded=true
 pd.set_option("display.max_colwidth", None, "display.max_rows", None)
