@@ -304,8 +304,8 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # fused, as here (lesson 13).
 #
 # The rule promises too much, most of all for AlexNet: it leaves out gaps and the scratch memory of convolutions, which
-# *fits up to* allows for. It also asks too much, where it adds all gradients to all maps: four of these peaks come before
-# most gradients, so the tensors alone of the dense net and ResNet-50 would fit in larger batches than it says. That
+# *fits up to* allows for. It also asks too much: it adds all gradients to all maps, and four of these peaks come before
+# most gradients. The tensors alone of the dense net and of ResNet-50 would fit in larger batches than it says. But that
 # counts for less here: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
@@ -547,7 +547,8 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out.
+# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out,
+# unless you store several versions of each.
 
 # %% [markdown] slide="subslide"
 # **A trap: batch norm is not frozen by freezing its weights.** `requires_grad_(False)` stops gradients. It does not stop
@@ -730,21 +731,24 @@ reveal(
 # - **1,000 dollars:** a used RTX 3090 too: guides of 2026 give 500 to 1,000 dollars, and a computer around it about 500
 #   more. So *1,000 paid* is a dear card, or a cheap one and a computer.
 #
-# To read the table:
+# In the table below *samples a second* come from lesson 01's model in float32. Where somebody timed the card, they are
+# divided by *model / timed*, how many times too fast the model was (with another network if one is named). *Mixed* is
+# mixed precision, 16-bit numbers where they suffice (lesson 08). **=** marks a tie, within 13 % of the cheapest rented card.
 #
-# - *Samples a second* come from lesson 01's model in float32. Where somebody timed the card, they are divided by
-#   *model / timed*: how many times too fast the model was, with another network if one is named. The RTX 5090's
-#   source trained on CIFAR-10 and names no image size.
-# - Lambda timed random images. To be as fast in mixed precision, an RTX 3090 needs CPU cores that decode 900 a second, an
-#   RTX 4090 1,300, an H100 2,700. One core of an i7 decoded, shrank and stored about 80 (img2dataset, issue 127, 2022).
+# <details><summary>What else the table takes for granted</summary>
+#
+# - Lambda timed random images. To be as fast in mixed precision, an RTX A5000 needs CPU cores that decode 700 a second, an
+#   RTX 3090 900, an RTX 4090 1,300, an H100 2,700. One core of an i7 decoded, shrank and stored about 80 (img2dataset,
+#   issue 127, 2022). Store small images, and there is less to decode.
 # - *Float32* is TF32 on the cards that have it. Matrix products use it only after
 #   `torch.set_float32_matmul_precision("high")`; without that call dense layers are slower than the table says.
-# - *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08). *Days* are around the clock, on Kaggle 30
-#   hours a week.
+# - *Days* are around the clock, on Kaggle 30 hours a week.
 # - An hour on your own card costs electricity and its share of half the price, lost in two years at 20 hours a week.
 #   The half, the computer's 500 and 0.20 a kWh are our guesses.
-# - **=** marks a tie, within 13 % of the cheapest rented card. Published lists disagree by so much on the relative
-#   speeds of the V100, the RTX 3090 and the RTX 4090 (*Further*). The RTX A5000 is in none of these lists.
+# - Published lists disagree by 13 % on the relative speeds of the V100, the RTX 3090 and the RTX 4090 (*Further*). The RTX
+#   A5000 is in none of these lists. The RTX 5090's source trained on CIFAR-10 and names no image size.
+#
+# </details>
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -772,10 +776,11 @@ what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
 # %% [markdown] slide="notes"
 # The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision. With 150 GB of storage while it runs, 2
-# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing,
-# one T4 takes 26 days in mixed precision, and both 13 at least, if the cores decode 580 images a second. Kaggle's sessions end after some hours: keep checkpoints. The chips
-# alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see below). The RTX 3060 may be slower than
-# this: on other cards from 2020 on the model was 5 to 54 % too fast.
+# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing, one T4 takes 26 days in mixed
+# precision, and both 13 at least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's
+# sessions end after some hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more
+# than any other row costs (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020
+# on the model was 5 to 54 % too fast.
 #
 # A V100 costs as little in mixed precision. By NVIDIA's own program it was 1.4 times as fast (*Further*) and would be the
 # cheapest; nobody timed the A5000 by that. But it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
@@ -821,8 +826,8 @@ for one in ("T4", "RTX 3090"):
     a_second[f"{one}, float32"] = [speed(step, size, one, known) for step in kinds]
 threads = torch.get_num_threads()
 days = 115e6 / (16 / threads * a_second["this CPU"][1]) / 86_400
-print(f"ImageNet, if 16 cores are {16 / threads:g} times as fast as these {threads}:", end=" ")
-print(f"{days:,.0f} days, {days * 24 * 0.17 * kwh:,.0f} dollars at 0.17 kW")
+print(f"ImageNet, if 16 cores do {16 / threads:g} times the work of {threads}:", end=" ")
+print(f"{days:,.0f} days, {days * 24 * 0.17 * kwh:,.0f} dollars at 0.17 kW for the chips")
 tasks = {
     "a head on cached features, 10,000 images": (0, images),
     "everything, 10,000 images, 10 epochs": (1, 10 * images),
@@ -837,7 +842,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
-# take them 12 hours and a T4 11 minutes: borrow one.
+# take them 12 hours and a T4 11 minutes: borrow one. ImageNet on 16 cores is a bound from below: cores share their
+# memory's bandwidth, and images must be decoded too. If you have 16 to spare, count them as a fourth budget.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -868,15 +874,16 @@ asked = {f"{usd:.2f} for the same work, {other}": Rent(usd), **rents_asked(card,
 buying(own[card], asked, power[card], weekly, weeks)
 
 # %% [markdown] slide="notes"
-# At *0 h* storage alone costs more than the card: 718 dollars in two years if the machine never runs. Whoever loads the
-# data anew for each run pays only while it runs.
+# At *0 h* storage alone costs more than the card: 718 dollars in two years if the machine never runs
+# (252 in Secure's volume). Whoever loads the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
 # The decision at these prices (rents 2025, cards 2026):
 #
 # - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000, or an available 3090.
-# - **1,000:** the same; or buy a 3090 that will work 43 hours a week for two years, with a computer 86.
+# - **1,000:** the same; or buy a 3090, if it will work 43 hours a week for two years (22 if you then sell it for half);
+#   with a computer, 86 (43).
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -884,10 +891,9 @@ buying(own[card], asked, power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
 #   A5000's time for 20 % more money.
-# - *1,000:* the hours are beside the A5000, for 500 dollars, with a computer 1,000, of which nothing comes back. At 20
-#   hours a week it pays if 53 % comes back, with a computer 77 %. At the lowest rent of a 3090, 0.18, yours has to work
-#   54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, a card for 500 is cheaper than a
-#   rented 3090 from the first hour.
+# - *1,000:* the card was taken for 500 dollars, with a computer for 1,000, beside a rented A5000. At 20 hours a week it
+#   pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, it has to work 54 hours. If
+#   your data stay on a stopped machine, 150 GB at RunPod Community, it is cheaper from the first hour than a 3090 there.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it

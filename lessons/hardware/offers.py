@@ -261,7 +261,7 @@ def choices(rents: Mapping[str, float]) -> pd.DataFrame:
 
 
 def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]:
-    """Samples of ResNet-50 a dollar on a card beside another, timed once, by each list of `TIMED_AGAIN`."""
+    """Lines: samples of ResNet-50 a dollar on a card beside another, timed once, by each list of `TIMED_AGAIN`."""
     once = timed("ResNet-50").get(other)
     if once is None or not {card, other} <= rents.keys():
         return []
@@ -270,7 +270,8 @@ def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]
         for source, of in TIMED_AGAIN.items()
         if card in of
     }
-    return [f"{card} beside {other}: {full:.2f}, mixed {half:.2f} ({one})" for one, (full, half) in shares.items()]
+    lines = [f"  {full:.2f}, mixed {half:.2f}: {source}" for source, (full, half) in shares.items()]
+    return [f"{card} beside {other}, by who timed the {card}:", *lines]
 
 
 def same_work(step: StepTrace, most: int, card: str, rents: Mapping[str, float], known: Checks) -> tuple[str, float]:
