@@ -547,8 +547,7 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the same features. *Data augmentation*, which crops or flips images at random, is out,
-# unless you store several versions of each.
+# The price: every epoch sees the same features. *Data augmentation*, random crops or flips, needs several stored versions.
 
 # %% [markdown] slide="subslide"
 # **A trap: batch norm is not frozen by freezing its weights.** `requires_grad_(False)` stops gradients. It does not stop
