@@ -881,8 +881,7 @@ buying(own[card], asked, power[card], weekly, weeks)
 #
 # - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000, or an available 3090.
-# - **1,000:** the same; or buy a 3090, if it will work 43 hours a week for two years (22 if you then sell it for half);
-#   with a computer, 86 (43).
+# - **1,000:** the same; or your own 3090, if it works 43 hours a week for two years (22 if sold for half).
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -890,8 +889,8 @@ buying(own[card], asked, power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
 #   A5000's time for 20 % more money.
-# - *1,000:* the card was taken for 500 dollars, with a computer for 1,000, beside a rented A5000. At 20 hours a week it
-#   pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, it has to work 54 hours. If
+# - *1,000:* the hours are for a card of 500 dollars beside a rented A5000; with a computer, for 1,000, it is 86 (43). At 20
+#   hours a week it pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, it has to work 54 hours. If
 #   your data stay on a stopped machine, 150 GB at RunPod Community, it is cheaper from the first hour than a 3090 there.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the

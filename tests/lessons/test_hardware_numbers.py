@@ -276,8 +276,8 @@ def test_the_decision_of_each_budget_follows_and_flips_as_said() -> None:
     )
     halved = buying((250, 500), {other: Rent(usd)}, power, weekly, weeks).loc[other]
     sold, more_sold = (told.split()[0] for told in halved)
-    assert f"if it will work {hours} hours a week for two years ({sold} if you then sell it for half)" in text
-    assert f"with a computer, {more_hours} ({more_sold})" in text
+    assert f"if it works {hours} hours a week for two years ({sold} if sold for half)" in text
+    assert f"with a computer, for 1,000, it is {more_hours} ({more_sold})" in text
     assert f"it pays if {share} % comes back, with a computer {more_share} %" in text
     assert f"Read *{beside['500 paid']}* so" in text
     assert f"it has to work {hours} hours a week for two years; if it works 20, you need {share} %" in text
