@@ -877,10 +877,10 @@ buying(own[card], asked, power[card], weekly, weeks)
 # (252 in Secure's volume). Whoever loads the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
-# The decision at these prices (rents 2025, cards 2026):
+# At these prices (rents 2025, cards 2026):
 #
 # - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
-# - **300 dollars:** free until the code works; then rent an RTX A5000, or an available 3090.
+# - **300 dollars:** free until the code works; then rent an RTX A5000, or a 3090.
 # - **1,000:** the same; or your own 3090, if it works 43 hours a week for two years (22 if sold for half).
 
 # %% [markdown] slide="notes"
