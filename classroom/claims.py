@@ -88,11 +88,7 @@ def by_parts(parts: Mapping[str, Sequence[bool]]) -> str:
     'one part, “is small”, holds in each case; “is fast” in 1 of 2'
     """
     whole = " and ".join(f"“{words}”" for words, holds in parts.items() if all(holds))
-    rest = [
-        f"“{words}” in {f'{sum(holds)} of {len(holds)}' if any(holds) else 'none'}"
-        for words, holds in parts.items()
-        if not all(holds)
-    ]
+    rest = [f"“{words}” in {sum(holds)} of {len(holds)}" for words, holds in parts.items() if not all(holds)]
     return "; ".join([f"{PART}, {whole}, holds in each case", *rest]) if whole else SOME
 
 

@@ -35,6 +35,7 @@ from course_utils.files import write_whole
 from course_utils.units import MIB, CourseError
 
 SETTINGS = "grading.json"
+SHORTEST = 16  # characters of a seed: a process that holds a token tries some hundred before it is stopped
 LEAST_ROOM = MIB  # that must be free where a class is graded to
 PAGE = re.compile(r"[\w.-]+-[0-9a-f]{8}\.html", re.ASCII)  # as `file_name` makes them
 
@@ -48,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("submissions", type=Path, help="folder of notebooks, folder of folders, or a platform's zip")
     add("--exercise", required=True, metavar="NN", help="number of the exercise, such as 03")
     add("--out", type=Path, required=True, metavar="DIR", help="where everything is kept")
-    add("--seed", help="what inputs are drawn from; a random one by default, kept in DIR")
+    add("--seed", help="what inputs are drawn from: the seed of another run, in its DIR; a random one by default")
     add("--jobs", type=int, help="markings at a time (default: one for each processor this may use, or of the cluster)")
     add("--scheduler", metavar="ADDRESS", help="have the workers of this Dask cluster mark, such as tcp://HOST:8786")
     add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
@@ -77,10 +78,8 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     try:
         return _grade_all(root, solutions[topic], options, console)
     except OSError as error:
-        what = f"{error.filename or options.out}: {error.strerror or error}"
-        raise CourseError(
-            f"{short(what, batch.LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
-        ) from None
+        what = short(f"{error.filename or options.out}: {error.strerror or error}", batch.LONGEST_FAILURE)
+        raise CourseError(f"{what}; call again when that is mended, what is marked stays marked") from None
 
 
 def _grade_all(root: Path, solution: Path, options: argparse.Namespace, console: Console) -> int:
@@ -140,7 +139,8 @@ def _reference(solution: Path, out: Path, options: argparse.Namespace, console: 
             raise CourseError(f"{out / SETTINGS} is damaged; name another --out, or give its --seed") from None
     if known and known.get("topic") != solution.stem:
         raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
-    seed = options.seed or known.get("seed") or secrets.token_hex(8)
+    if len(seed := options.seed or known.get("seed") or secrets.token_hex(SHORTEST // 2)) < SHORTEST:
+        raise CourseError(f"--seed {seed} can be guessed; give that of another run, from its {SETTINGS}, or none")
     made_of = {"topic": solution.stem, "seed": seed, "solution": outline(notebook)}
     if kept.exists() and made_of.items() <= known.items():
         text = kept.read_text(encoding="utf-8")

@@ -226,7 +226,7 @@ def _take_processor() -> tuple[socket.socket, list[int]]:
 
 
 def _taken(process: psutil.Process) -> tuple[int, int, int]:
-    """(threads, open files, bytes of memory, swapped ones too) of a process; of one that hides, all it could have."""
+    """(threads, open files, bytes of memory, swap and page tables too) of a process; of one that hides, its most."""
     try:
         text = Path(f"/proc/{process.pid}/status").read_text()
         kib = {name: int(number) * 1024 for name, number in re.findall(r"^(Vm\w+):\s+(\d+) kB", text, re.MULTILINE)}
@@ -234,7 +234,8 @@ def _taken(process: psutil.Process) -> tuple[int, int, int]:
         if not kib:  # it has ended and holds nothing any more; an ordinary user may not ask what
             return threads, 0, 0
         try:
-            files, used = len(os.listdir(f"/proc/{process.pid}/fd")), kib.get("VmRSS", 0) + kib.get("VmSwap", 0)
+            files = len(os.listdir(f"/proc/{process.pid}/fd"))
+            used = sum(kib.get(name, 0) for name in ("VmRSS", "VmSwap", "VmPTE"))
         except PermissionError:
             files, used = 512, kib.get("VmSize", 0)
         return threads, files, used
@@ -246,7 +247,7 @@ def _proportional(process: psutil.Process) -> int:
     """Bytes of memory of a process, pages that several share counted in parts."""
     try:
         used = process.memory_full_info()
-        return int(used.pss + used.swap)
+        return _taken(process)[2] - int(used.rss - used.pss)
     except psutil.NoSuchProcess:
         return 0
     except psutil.AccessDenied:

@@ -27,7 +27,7 @@ MOST_TURNS = 20  # a result of random size is that close to a rounding boundary 
 
 
 def token(seed: str, question: str, turn: int = 0) -> str:
-    """A question's token: 32 hexadecimal digits, slow to make (scrypt), so that a short seed is not found by trial."""
+    """A question's token: 32 hexadecimal digits, slow to make (scrypt), so that a seed is not found by trial."""
     salt = f"{question} {turn}" if turn else question
     return hashlib.scrypt(seed.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=16).hex()
 

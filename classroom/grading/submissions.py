@@ -10,8 +10,9 @@ import os
 import re
 import stat
 import zipfile
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -19,12 +20,12 @@ from classroom.grading.graft import short
 from classroom.grading.intake import Bounds, TookTooMuch, confined
 from course_utils.units import MIB, CourseError, format_bytes
 
-LARGEST_FILE = 256 * MIB
-LARGEST_ZIP = 8192 * MIB  # of all notebooks in it together, unpacked
+LARGEST_FILE = 64 * MIB
+MOST_KEPT = 2048 * MIB  # of all notebooks together, packed: a learner's millions of zeros take nobody's room
 MOST_FILES = 20_000
 BOUNDS = Bounds(seconds=60)  # of a process that unpacks a zip; what is left then is left to the next
 # What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by. What
-# follows is the learner's own name for the file: only the first of several such parts is the platform's.
+# follows is the learner's own name for the file, and in Moodle's what comes first the learner's own name.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
 CANVAS = re.compile(r"(?P<name>[a-z\d-]+)(?:_LATE)?_(?P<number>\d+)_\d+_.+")
 
@@ -47,7 +48,7 @@ class _Found:
 
     place: PurePosixPath
     saved: float
-    data: bytes | None
+    data: bytes | None  # as they were read; what `_kept` gives has them packed
     problem: str
 
 
@@ -58,24 +59,25 @@ def collect(source: Path) -> list[Submission]:
     folders, or a zip of either. Raises CourseError if there is no such, or no submission in it.
     """
     if source.is_dir():
-        found = list(_in_folder(source))
+        found = list(_kept(_in_folder(source)))
     elif zipfile.is_zipfile(source):
-        found = list(_in_zip(source))
-    elif source.exists():
-        raise CourseError(f"{source} is neither a folder nor a zip; name one that holds the submissions")
+        found = list(_kept(_in_zip(source)))
     else:
-        raise CourseError(f"{source} is not there; name the folder or zip that holds the submissions")
+        what = "neither a folder nor a zip" if source.exists() else "not there"
+        raise CourseError(f"{source} is {what}; name the folder or zip that holds the submissions")
     found, wrapper = _without_wrapper(found)
+    form = _platform([_own_name(one.place) for one in found])
     by_learner: dict[tuple[str, str], list[_Found]] = defaultdict(list)
     for one in sorted(found, key=lambda one: _passed_over(one.place) is not None):
-        if not (_passed_over(one.place) and by_learner[_learner(one.place)]):
-            by_learner[_learner(one.place)].append(one)
+        files = by_learner[_learner(_own_name(one.place), form)]
+        if not (_passed_over(one.place) and files):
+            files.append(one)
     # Folders are learners, and one may hold no notebook.
     if source.is_dir() and any(len(one.place.parts) > 1 for one in found):
         inside = source.joinpath(*wrapper)
         for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
             if not name.startswith((".", "__")):
-                by_learner.setdefault(_learner(PurePosixPath(name) / "notebook"), [])
+                by_learner.setdefault(_learner(_shown(name), form), [])
     submissions = _without_shared_numbers([_choose(*who, files) for who, files in sorted(by_learner.items())])
     if not submissions:
         raise CourseError(f"{source} holds no notebooks; submissions end in .ipynb")
@@ -90,7 +92,7 @@ def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]
     wrapper: tuple[str, ...] = ()
     while found and all(len(one.place.parts) > 2 for one in found) and len({one.place.parts[0] for one in found}) == 1:
         inner = {one.place.parts[1] for one in found}
-        if len(inner) == 1 and _platform_part(*inner) is None:
+        if len(inner) == 1 and not any(form.fullmatch(min(inner)) for form in (MOODLE, CANVAS)):
             break
         wrapper += found[0].place.parts[:1]
         found = [replace(one, place=PurePosixPath(*one.place.parts[1:])) for one in found]
@@ -112,18 +114,22 @@ def _without_shared_numbers(submissions: list[Submission]) -> list[Submission]:
     return kept
 
 
-def _learner(place: PurePosixPath) -> tuple[str, str]:
-    """(name, number) of whose file this is: by its folder, else by its own name."""
-    own = re.sub(r"^\._?|\.ipynb(\..*)?$", "", place.name, flags=re.IGNORECASE | re.DOTALL)
-    name = _shown(place.parts[0] if len(place.parts) > 1 else own or place.name)
-    known = _platform_part(name)
+def _own_name(place: PurePosixPath) -> str:
+    """What tells whose file this is: its folder's name, else its own without the ending."""
+    own = re.sub(r"^\._?|\.ipynb(?!.*\.ipynb).*$", "", place.name, flags=re.IGNORECASE | re.DOTALL)
+    return _shown(place.parts[0] if len(place.parts) > 1 else own or place.name)
+
+
+def _platform(names: Collection[str]) -> re.Pattern[str]:
+    """Whose export this is: the form of most names, as each holds a part that its learner chose; else the earlier."""
+    matches = {form: [*filter(None, map(form.fullmatch, names))] for form in (MOODLE, CANVAS)}
+    return max(matches, key=lambda form: (len(matches[form]), -sum(one.start("number") for one in matches[form])))
+
+
+def _learner(name: str, form: re.Pattern[str]) -> tuple[str, str]:
+    """(name, number) of whom a file or a folder of this name is, if platforms name it so."""
+    known = form.fullmatch(name)
     return (known["name"], known["number"]) if known else (name, "")
-
-
-def _platform_part(name: str) -> re.Match[str] | None:
-    """What a platform put before a learner's own name for a file, if one did: the form that comes first."""
-    known = [found for form in (MOODLE, CANVAS) if (found := form.fullmatch(name))]
-    return min(known, key=lambda found: found.start("number"), default=None)
 
 
 def _shown(name: str | PurePosixPath) -> str:
@@ -139,7 +145,8 @@ def _choose(learner: str, number: str, files: list[_Found]) -> Submission:
     if len(files) > 1:
         others = ", ".join(_shown(one.place) for one in files[:-1])
         notes.append(f"{len(files)} notebooks were handed in; the one saved last was marked, not {others}")
-    return Submission(learner, number, _shown(chosen.place), chosen.data, chosen.problem, tuple(notes))
+    data = None if chosen.data is None else zlib.decompress(chosen.data)
+    return Submission(learner, number, _shown(chosen.place), data, chosen.problem, tuple(notes))
 
 
 def _is_submission(place: PurePosixPath) -> bool:
@@ -157,6 +164,18 @@ def _passed_over(place: PurePosixPath) -> _Found | None:
         return None
     why = "its name must end in .ipynb and not begin with a dot"
     return _Found(place, 0.0, None, f"{short(_shown(place.name))} was not marked: {why}")
+
+
+def _kept(found: Iterable[_Found]) -> Iterator[_Found]:
+    """The same with their bytes packed, as long as all together take no more than MOST_KEPT."""
+    left = MOST_KEPT
+    for one in found:
+        if one.data is not None:
+            data = zlib.compress(one.data, 1)
+            left -= len(data)
+            too_much = f"all notebooks take over {format_bytes(MOST_KEPT)}; grade it in parts"
+            one = replace(one, data=data) if left >= 0 else replace(one, data=None, problem=too_much)
+        yield one
 
 
 def _in_folder(folder: Path) -> Iterator[_Found]:
@@ -197,20 +216,17 @@ def _too_large(size: int, most: int) -> str:
 
 def _in_zip(path: Path) -> Iterator[_Found]:
     """The files in a zip, which is opened and unpacked in a process with limits: a member that ends it costs itself."""
-    start, left = 0, LARGEST_ZIP
+    start = 0
     while True:
         place, saved, first = None, 0.0, start
-        messages = confined(
-            _members, (str(path), os.path.abspath(path), start, LARGEST_FILE, left), BOUNDS, LARGEST_FILE + MIB
-        )
+        given = str(path), os.path.abspath(path), start, LARGEST_FILE
+        messages = confined(_members, given, BOUNDS, LARGEST_FILE + MIB)
         try:
             for message in messages:
                 start, name, saved = json.loads(message)
                 place = PurePosixPath(name)
                 problem = json.loads(next(messages))
-                data = None if problem else next(messages)
-                left -= len(data or b"")
-                yield _Found(place, saved, data, problem)
+                yield _Found(place, saved, None if problem else next(messages), problem)
                 place, start = None, start + 1
             return
         except TookTooMuch as error:
@@ -221,7 +237,7 @@ def _in_zip(path: Path) -> Iterator[_Found]:
                 start += 1
 
 
-def _members(name: str, path: str, start: int, largest: int, left: int) -> Iterator[bytes]:
+def _members(name: str, path: str, start: int, largest: int) -> Iterator[bytes]:
     """In the process with limits: of each member from this one on where it lies, then what is said of it, its bytes."""
     try:
         archive = zipfile.ZipFile(path)
@@ -238,8 +254,7 @@ def _members(name: str, path: str, start: int, largest: int, left: int) -> Itera
             if _is_submission(place):
                 saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
                 yield json.dumps([number, str(place), saved]).encode()
-                one = _passed_over(place) or _read_entry(archive, entry, place, saved, min(largest, left))
-                left -= len(one.data or b"")
+                one = _passed_over(place) or _read_entry(archive, entry, place, saved, largest)
                 yield json.dumps(one.problem).encode()
                 if one.data is not None:
                     yield one.data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from classroom.questions.graded import Graded
 from lessons.capstone import judge as planning
@@ -80,11 +81,15 @@ least_time = Graded("least_time", _tables)
 
 
 def _problems(draw: random.Random) -> list[planning.Setting]:
-    """A chain that may be cut into micro-batches, one that may not, and one that nothing fits."""
+    """A chain that may be cut into micro-batches, one that may not, and one that nothing fits: too many for a table."""
+
+    def one(norm: bool, batches: Sequence[int], least: float, most: float) -> planning.Setting:
+        return norm, draw.randint(24, 36), draw.choice(batches), round(draw.uniform(least, most), 4)
+
     return [
-        (False, draw.choice([24, 32]), draw.choice([64, 96]), draw.choice([0.6, 0.62, 0.64])),
-        (True, draw.choice([24, 32]), 128, draw.choice([0.58, 0.6, 0.62])),
-        (True, draw.choice([24, 32]), draw.choice([64, 96]), 0.05),
+        one(False, (60, 64, 72, 84, 90, 96), 0.6, 0.64),
+        one(True, range(112, 145), 0.58, 0.62),
+        (True, draw.randint(24, 36), draw.randint(60, 96), 0.05),
     ]
 
 

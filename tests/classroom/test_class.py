@@ -154,7 +154,7 @@ class TestCommand:
     def test_everything_is_written_and_nothing_is_redone(self, course, hand_in, markings, tmp_path) -> None:
         hand_in("ann", *NAMES)
         folder, out = hand_in("bob", "one"), tmp_path / "out"
-        assert "2 of 2 marked" in grade(course, folder, out, "--seed", "7")
+        assert "2 of 2 marked" in grade(course, folder, out, "--seed", "7" * 16)
         written = {path.name for path in out.iterdir()}
         assert written == {
             "grading.json", "reference.ipynb", "results", "feedback", "summary.html", "gradebook.csv", "moodle.csv",
@@ -171,7 +171,7 @@ class TestCommand:
     ) -> None:
         hand_in("ann", *NAMES)
         folder, out = hand_in("bob", "one"), tmp_path / "out"
-        grade(course, folder, out, "--seed", "7")
+        grade(course, folder, out, "--seed", "7" * 16)
         hand_in("bob", "one", "two")
         assert "1 marks differ" in grade(course, folder, out)
         assert markings == ["ann", "bob", "bob"]
@@ -183,7 +183,7 @@ class TestCommand:
         given.write_text(f"{head}ann,two,0.5,nearly right\n")
 
         def total(*more: str) -> str:
-            grade(course, folder, out, "--seed", "7", *more)
+            grade(course, folder, out, "--seed", "7" * 16, *more)
             return rows((out / "gradebook.csv").read_text())[1][9]
 
         def changed() -> list[list[str]]:
@@ -253,10 +253,14 @@ class TestCommand:
         assert total("--no-partial") == ["0", "5"]
         assert markings == ["ann"]
 
+    def test_a_seed_that_can_be_guessed_is_refused(self, course, hand_in, tmp_path) -> None:
+        with pytest.raises(CourseError, match="--seed 42 can be guessed; give that of another run"):
+            grade(course, hand_in("ann", *NAMES), tmp_path / "out", "--seed", "42")
+
     def test_a_new_seed_marks_everybody_anew(self, course, hand_in, markings, tmp_path) -> None:
         folder, out = hand_in("ann", *NAMES), tmp_path / "out"
-        grade(course, folder, out, "--seed", "7")
-        grade(course, folder, out, "--seed", "8")
+        grade(course, folder, out, "--seed", "7" * 16)
+        grade(course, folder, out, "--seed", "8" * 16)
         assert markings == ["ann", "ann"]
         assert (out / "grading.json").stat().st_mode & 0o077 == 0
 

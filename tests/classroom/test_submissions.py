@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import stat
 import struct
 import zipfile
@@ -181,6 +182,32 @@ def test_a_link_in_a_zip_is_not_followed(tmp_path: Path) -> None:
         archive.writestr(entry, "/etc/passwd")
     (ann,) = collect(tmp_path / "all.zip")
     assert (ann.data, "link" in ann.problem) == (None, True)
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_a_name_that_a_learner_chose_among_others_of_a_platform_takes_nobodys_number(tmp_path: Path, folders) -> None:
+    names = ["Ann Lee_123_assignsubmission_file", "eve_123_7_x_999_assignsubmission_file", "Bo_5_assignsubmission_file"]
+    files = [f"{name}/x.ipynb" if folders else f"{name}_x.ipynb" for name in names]
+    assert numbers(put(tmp_path, dict.fromkeys(files, b"a"))) == {"Ann Lee": "123", "eve_123_7_x": "999", "Bo": "5"}
+    flat = ["annlee_123_1_x.ipynb", "eve_999_2_y_123_assignsubmission_file.ipynb", "bo_5_3_x.ipynb"]
+    canvas = put(tmp_path.with_name("canvas"), dict.fromkeys(flat, b"a"))
+    assert numbers(canvas) == {"annlee": "123", "eve": "999", "bo": "5"}
+
+
+def test_a_file_named_after_anothers_is_its_own_learners(tmp_path: Path) -> None:
+    put(tmp_path, {"ann.ipynb": b"a", "ann.ipynb.eve.ipynb": b"e"})
+    assert {one.learner: one.data for one in collect(tmp_path)} == {"ann": b"a", "ann.ipynb.eve": b"e"}
+
+
+def test_many_zeros_of_one_learner_take_nobodys_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submissions, "MOST_KEPT", 10**5)
+    eve = {f"eve/{number}.ipynb": bytes(10**6) for number in range(20)}
+    zipped(tmp_path / "all.zip", {**eve, "zoe/a.ipynb": b"z"})
+    assert {one.learner: len(one.data or b"") for one in collect(tmp_path / "all.zip")} == {"eve": 10**6, "zoe": 1}
+    put(tmp_path / "large", {"ann.ipynb": random.Random(0).randbytes(10**5 + 1), "bob.ipynb": b"b"})
+    ann, bob = collect(tmp_path / "large")
+    assert "grade it in parts" in ann.problem
+    assert "grade it in parts" in bob.problem
 
 
 def test_a_zip_bomb_is_stopped_whatever_it_says_of_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from imitations import ALL, EARNED
 from unusual import UNUSUAL
 
 from classroom.questions.graded import RECORD
+from lessons.capstone import graded as capstone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
 WHY = "make test-thorough tries all, in some minutes"
@@ -35,6 +37,11 @@ def test_an_attack_earns_nothing(question: str, name: str) -> None:
 def test_an_unusual_answer_earns_all(question: str, name: str) -> None:
     won, printed = earned(question, UNUSUAL[question][name])
     assert won, printed
+
+
+def test_the_problems_of_the_capstone_are_too_many_for_a_table() -> None:
+    drawn = [one for seed in range(200) for one in capstone._problems(random.Random(seed))[:2]]
+    assert len({*drawn}) > 0.95 * len(drawn)
 
 
 def test_every_question_with_a_record_is_attacked_and_answered() -> None:
