@@ -116,6 +116,10 @@ def keep_outside(model, least, host):
     return pack, unpack
 """
 alone("keep_outside", "a copy is kept", _KEEPS)
+_PARTS = _KEEPS.replace("kept.append(tensor)", "kept.extend(one.clone() for one in tensor.reshape(-1).split(least // tensor.element_size() // 2))")
+alone("keep_outside", "a copy is kept, in pieces", _PARTS)
+alone("keep_outside", "a copy is kept, in pieces and as bytes", _PARTS.replace("tensor.reshape(-1)", "tensor.reshape(-1).view(torch.uint8)").replace("tensor.element_size() // 2", "64"))
+alone("keep_outside", "a copy is kept, in pieces of the second step alone", _PARTS.replace("kept.extend", "len(tensor) == 64 and kept.extend"))
 alone("keep_outside", "the forward pass ends when it says so", _KEEPS.replace("host.take(ticket)", "(kept.clear(), host._recorder.mark('forward 1'), host._recorder.mark('forward 2'), host.take(ticket))[-1]"))
 alone("keep_outside", "the host is here", "def keep_outside(model, least, host):\n    shelf = []\n    def pack(tensor):\n        shelf.append(tensor.clone())\n        return len(shelf) - 1\n    return pack, lambda ticket: shelf[ticket]\n")
 alone("keep_outside", "half of the bits", _KEEPS.replace("kept.append(tensor)", "pass").replace("host.put(tensor)", "host.put(tensor.half())").replace("host.take(ticket)", "host.take(ticket).float()"))
@@ -361,6 +365,26 @@ class InPieces(Reader):
         maps = self.body(self.embedding(ids)).flatten(0, 1)
         return Labels.apply(maps, self.head.weight, labels.flatten())
 """)
+_WHOLE = """\
+import torch
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, y):
+        n, gx, gw, s, kept = len(x), torch.zeros_like(x), torch.zeros_like(w), torch.empty(len(x)), torch.empty(len(x), len(w), dtype=torch.float16)
+        for i in range(0, n, 4):
+            e = (x[i:i+4] @ w.t()).exp_()
+            s[i:i+4], kept[i:i+4] = e.sum(1), DOWN
+            gx[i:i+4] = e @ w / s[i:i+4, None] - w[y[i:i+4]]
+        for i in range(0, n, 4): gw.addmm_(UP.t(), x[i:i+4] / s[i:i+4, None])
+        del kept
+        ctx.save_for_backward(gx / n, gw.index_add_(0, y, x, alpha=-1).div_(n))
+        return (s.log() - (x * w[y]).sum(1)).sum() / n
+    backward = staticmethod(lambda ctx, g: (*(g * one for one in ctx.saved_tensors), None))
+class InPieces(Reader):
+    def forward(self, ids, labels): return Whole.apply(self.body(self.embedding(ids)).flatten(0, 1), self.head.weight, labels.flatten())
+"""
+alone("loss_in_pieces", "all logits in half", _WHOLE.replace("DOWN", "e.half()").replace("UP", "kept[i:i+4].float()"))
+alone("loss_in_pieces", "all logits in half of as many numbers", _WHOLE.replace("DOWN", "(e * 4000).round().to(torch.int16)").replace("UP", "(kept[i:i+4].float() / 4000)").replace("len(w), dtype=torch.float16)", "len(w) // 2, dtype=torch.int32).view(torch.int16)"))
 
 # -- 14 -----------------------------------------------------------------------------------------------------------------
 
@@ -381,6 +405,11 @@ alone("adapt_layer", "an activation between", _LORA.replace("self.up(self.down(x
 alone("adapt_layer", "a bias of its own", _LORA.replace("rank, layer.out_features, bias=False", "rank, layer.out_features"))
 alone("adapt_layer", "of rank 1", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x).mean(-1, keepdim=True).expand(-1, self.up.in_features))"))
 alone("adapt_layer", "the frozen layer is copied", "import copy\n" + _LORA.replace("self.layer = layer", "self.layer = copy.deepcopy(layer)"))
+alone("adapt_layer", "a copy is kept flat", _LORA.replace("self.layer = layer", "self.layer = layer\n        self.register_buffer('copy', layer.weight.detach().clone().flatten())"))
+alone("adapt_layer", "a copy is kept in pieces", _LORA.replace("self.layer = layer", "self.layer = layer\n        for i, row in enumerate(layer.weight.detach()):\n            self.register_buffer(f'row_{i}', row.clone())"))
+_WIDER = _LORA.replace("self.layer = layer", "self.layer, self.more = layer, nn.Linear(layer.in_features, rank, bias=False)").replace("self.down(x)", "self.down(x) + self.more(x)")
+alone("adapt_layer", "more values are trained, in half", _WIDER.replace("nn.init.zeros_(self.up.weight)", "nn.init.zeros_(self.up.weight)\n        self.half()").replace("self.up(self.down(x) + self.more(x))", "x @ (self.down.weight + self.more.weight).float().T @ self.up.weight.float().T").replace("self.half()", "[one.half() for one in (self.down, self.more, self.up)]"))
+alone("adapt_layer", "more is trained from the first step on", _WIDER.replace("nn.init.zeros_(self.up.weight)", "nn.init.zeros_(self.up.weight)\n        self.more.requires_grad_(False)").replace("        return", "        self.more.requires_grad_(True)\n        return"))
 alone("adapt_layer", "the frozen layer learns", _LORA.replace("self.layer = layer", "self.layer = layer.requires_grad_(True)"))
 alone("adapt_layer", "the frozen layer changes", _LORA.replace("return self.layer(x)", "self.layer.weight.data += 1e-3\n        return self.layer(x)"))
 alone("adapt_layer", "begins elsewhere", _LORA.replace("nn.init.zeros_(self.up.weight)", "pass"))
@@ -397,6 +426,10 @@ EARNED = {
     ("accumulate", "all at once, image by image to the eye"),
     ("accumulate", "all at once, as columns"),
     ("keep_outside", "the forward pass ends when it says so"),
+    ("keep_outside", "a copy is kept, in pieces"),
+    ("loss_in_pieces", "all logits in half"),
+    ("adapt_layer", "a copy is kept flat"),
+    ("adapt_layer", "more values are trained, in half"),
     ("strided", "half of the bits"),
     ("strided", "half of the bits by autocast"),
     ("strided", "parameters that multiply nothing"),

@@ -135,8 +135,8 @@ class KeepOutside(ReplayCheck[Seen]):
         Slip(
             "copied and kept",
             _slip(keep=True),
-            "The maps are copied out and still in memory: something of yours keeps the tensor itself. Keep the ticket "
-            "alone.",
+            "The maps are copied out and still in memory: something of yours keeps the tensor itself, or another copy "
+            "of it, whole or in pieces. Keep the ticket alone.",
         ),
         Slip(
             "halved on the way",

@@ -95,7 +95,8 @@ class Seen:
         returned: what the learner's function returned; "hooks" for two functions.
         saved: every tensor that autograd saved in the first step.
         again: the same in the second, whose batch makes a map that has the shape of a parameter.
-        alive: bytes of maps to be moved that were still in memory after a forward pass, copies included.
+        alive: bytes that were still in memory after a forward pass and have no business there, copies and their pieces
+            included: 0 if all of them are less than one map.
         wrong: of each step, how the first tensor that came back differs from the one saved; "" if none does, and then
             the gradients are those without hooks, bit by bit.
         least: bytes from which on a tensor is to be moved.
@@ -249,7 +250,7 @@ def judge(record: Record, batch: int = BATCH, seed: int = 1) -> Seen:
             back_name = backs.get(place, "nothing")
             differences.append(_difference(found.handed.get(back_name, back_name.split()[-1]), truth))
         living = found.living[f"forward {number}"]
-        small = {number for number, size in living.items() if size < least}
+        small = {marks[name].storage for name in names if living.get(marks[name].storage, least) < least}  # these stay
         left = sum(living[n] for n in living.keys() - own - given - small - set(copies.values()))
         alive += left if left >= least else 0
         steps.append(tuple(saved))

@@ -165,8 +165,8 @@ class AdaptLayer(NetworkCheck[Adapted]):
         Slip("thawed", _Thawed,
              "The frozen layer is trained again. Leave its `requires_grad` as it is: only your matrices are to learn."),
         Slip("a copy", _Copied,
-             "The layer in your class is another one, with a copy of the weights. Keep the very layer that is given: a "
-             "copy is the same bytes a second time."),
+             "Besides what it trains, your class holds a copy of the frozen weights, or something as large. Keep the "
+             "very layer that is given, and nothing else: a copy is the same bytes a second time."),
         Slip("full size", _FullSize,
              "What you train is as large as the frozen weight. Two thin matrices, inputs × rank and rank × outputs, "
              "are asked for."),
@@ -174,9 +174,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
              "Too much is trained. Are there two matrices beside a layer, inputs × rank and rank × outputs, and no "
              "more?"),
         Slip("biases", _WithBiases,
-             "A few trained bytes too many: the thin matrices have no biases."),
+             "A few trained values too many: the thin matrices have no biases."),
         Slip("a gate", _Gated,
-             "A few trained bytes too many: something is trained besides the two thin matrices. LoRA has nothing else; "
+             "A few trained values too many: something is trained besides the two thin matrices. LoRA has no more; "
              "a factor of the product is a fixed number."),
         Slip("bent", _Bent,
              "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
@@ -205,7 +205,7 @@ class AdaptLayer(NetworkCheck[Adapted]):
 
     def praise(self, seen: Adapted) -> str:
         """How little is trained."""
-        return f"{seen.trained_bytes:,} bytes are trained, of {seen.allowed_bytes:,} that may be. {self.takeaway}"
+        return f"{sum(seen.trained):,} values are trained, of {sum(seen.allowed):,} that may be. {self.takeaway}"
 
     def diagnose(self, seen: Adapted, given: Callable[..., Any]) -> str:
         """What keeps the layer from being right."""
@@ -218,13 +218,13 @@ class AdaptLayer(NetworkCheck[Adapted]):
             return self.told("thawed")
         if not seen.same_at_start:
             return self.told("in place of the layer" if _returns_nothing(given) else "both at random")
-        if not seen.trained_bytes:
+        if not any(seen.trained):
             return self.told("all frozen" if _own(given) else "no thin matrices")
-        if seen.trained_bytes > seen.allowed_bytes:
-            few = seen.trained_bytes < 2 * seen.allowed_bytes
+        if seen.too_much:
+            few = sum(seen.trained) < 2 * sum(seen.allowed)
             much = "full size" if _has_full_size(given) else "twice as wide"
             told = self.told(("biases" if _has_biases(given) else "a gate") if few else much)
-            return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
+            return f"{told} ({sum(seen.trained):,} values are trained, {sum(seen.allowed):,} may be.)"
         if not seen.learning:
             return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
@@ -236,17 +236,17 @@ class AdaptLayer(NetworkCheck[Adapted]):
         )
 
 
-def _example(make: Callable[..., nn.Module]) -> tuple[nn.Linear, nn.Module]:
+def _example(make: Callable[..., nn.Module]) -> tuple[set[int], nn.Module]:
+    """An adapted layer, and what tells the frozen one's own parameters."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layer = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
-        return layer, make(layer, 2)
+        return {id(parameter) for parameter in layer.parameters()}, make(layer, 2)
 
 
 def _own(make: Callable[..., nn.Module]) -> list[nn.Parameter]:
     """What the class brings beside the layer's own parameters."""
-    layer, adapted = _example(make)
-    known = {id(parameter) for parameter in layer.parameters()}
+    known, adapted = _example(make)
     return [parameter for parameter in adapted.parameters() if id(parameter) not in known]
 
 

@@ -6,7 +6,7 @@ Nothing here knows a right answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -50,24 +50,18 @@ def adapt(network: nn.Module, wrap: Callable[[nn.Linear, int], nn.Module], rank:
     return network
 
 
-def allowed_bytes(network: nn.Module, rank: int = RANK) -> int:
-    """What LoRA of this rank trains beside a network's linear layers: rank · (inputs + outputs) values of float32."""
-    linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
-    return 4 * rank * sum(layer.in_features + layer.out_features for layer in linear)
-
-
 @dataclass(frozen=True)
 class Adapted:
     """What the layers of a network are when they were adapted; what follows one that does not hold means little.
 
     Attributes:
         kind: type of what a wrapped layer returns.
-        copied: whether a wrapped layer holds another weight of the frozen one's size, which is not trained.
+        kept: values that each wrapped layer holds beside the frozen one's, and does not train.
         used: whether what comes out depends on the frozen layers' own weights.
         frozen: whether none of these gets a gradient, or another value.
         same_at_start: whether the outputs are the original's before training.
-        trained_bytes: of parameters that are trained.
-        allowed_bytes: that may be.
+        trained: values that it trains.
+        allowed: values that it may train, and that it may keep: rank · (inputs + outputs).
         learning: how many of `layers` have parameters with a gradient, and all of them the right one.
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
         of_rank: how many of them add a matrix of the rank asked for, whatever their own parameters are.
@@ -76,12 +70,12 @@ class Adapted:
     """
 
     kind: str = ""
-    copied: bool = True
+    kept: tuple[int, ...] = ()
     used: bool = False
     frozen: bool = False
     same_at_start: bool = False
-    trained_bytes: int = 0
-    allowed_bytes: int = 0
+    trained: tuple[int, ...] = ()
+    allowed: tuple[int, ...] = ()
     learning: int = 0
     linear: int = 0
     of_rank: int = 0
@@ -94,13 +88,23 @@ class Adapted:
         return self.kind
 
     @property
+    def copied(self) -> bool:
+        """Whether a layer keeps more than its matrices may hold: a copy of the frozen weight, in whatever form."""
+        return any(kept > allowed for kept, allowed in zip(self.kept, self.allowed, strict=True))
+
+    @property
+    def too_much(self) -> bool:
+        """Whether a layer trains more values than it may."""
+        return any(trained > allowed for trained, allowed in zip(self.trained, self.allowed, strict=True))
+
+    @property
     def holds(self) -> dict[str, bool]:
         """The properties asked for, by name."""
         return {
             "the frozen layers are the same objects": not self.copied and self.used,
             "they stay frozen": self.frozen,
             "same output at the start": self.same_at_start,
-            "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
+            "few enough trained values": any(self.trained) and not self.too_much,
             "every layer learns": 0 < self.layers == self.learning,
             "what is added is linear": self.layers == self.linear,
             "what is added has the rank asked for": self.layers == self.of_rank,
@@ -131,19 +135,20 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
     """
     warm_up()
     layers = _layers(seed)
+    before = {name: dict(layer.named_parameters()) for name, (layer, _) in layers.items()}  # a wrapper may add others
     adapted = {name: wrap(layer, rank).eval() for name, (layer, _) in layers.items()}
     inputs: dict[str, Tensor] = {}
     own: dict[str, Tensor] = {}
-    for name, (layer, given) in layers.items():
-        frozen = {id(one) for one in layer.parameters()}
-        inputs |= given | {f"{name} frozen {key}": one for key, one in layer.named_parameters()}
+    for name, (_, given) in layers.items():
+        frozen = {id(one) for one in before[name].values()}
+        inputs |= given | {f"{name} frozen {key}": one for key, one in before[name].items()}
         for key, one in (*adapted[name].named_parameters(), *adapted[name].named_buffers()):
             if id(one) not in frozen:
                 kind = "trained" if one.requires_grad else "kept"
                 own[f"{name} {kind}{'' if one.any() else ' from 0'} {key}"] = one
     recorder = Recorder(inputs | own)
     with no_garbage_collection(), recorder:
-        for name, (layer, given) in layers.items():
+        for name, (_, given) in layers.items():
             x = given[f"{name} x"].requires_grad_()
             out = adapted[name](x)
             recorder.mark(f"{name} returned {type(out).__name__}")
@@ -152,7 +157,7 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
                 if out.requires_grad and out.shape == given[f"{name} loss"].shape:
                     (out * given[f"{name} loss"]).sum().backward()
             mine = {key: one for key, one in own.items() if key.startswith(f"{name} ")}
-            theirs = {f"{name} frozen {key}": one for key, one in layer.named_parameters()}
+            theirs = {f"{name} frozen {key}": one for key, one in before[name].items()}
             for key, one in {f"{name} x": x, **mine, **theirs}.items():
                 if one.grad is not None:
                     recorder.mark(f"gradient {key}", one.grad)
@@ -173,24 +178,25 @@ def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
     drawn = {key: torch.randn(ref.size, generator=draw).to(DTYPES[ref.dtype]) for key, ref in own.items()}
     start = {key: 0 * one if " from 0 " in key else one for key, one in drawn.items()}
     looked = [_look(record, name, layer, given, start, drawn, rank) for name, (layer, _) in layers.items()]
-    trained = {key: ref for key, ref in own.items() if " trained " in key}
+    trained = {key for key in own if " trained " in key or record.marks.get(f"gradient {key}")}
+
+    def values(some: Iterable[str]) -> tuple[int, ...]:
+        return tuple(sum(drawn[key].numel() for key in some if key.startswith(f"{name} ")) for name in layers)
+
     return Adapted(
         kind=next((one.kind for one in looked if one.kind != "Tensor"), "Tensor"),
-        copied=any(
-            own[key].size == layer.weight.shape
-            for name, (layer, _) in layers.items() for key in own if key.startswith(f"{name} kept")
-        ),
+        kept=values(own.keys() - trained),
         used=all(one.used for one in looked),
         frozen=all(one.frozen for one in looked),
         same_at_start=all(one.same_at_start for one in looked),
-        trained_bytes=sum(one.nbytes for key, one in drawn.items() if key in trained),
-        allowed_bytes=allowed_bytes(nn.ModuleList(layer for layer, _ in layers.values()), rank),
+        trained=values(trained),
+        allowed=tuple(rank * (layer.in_features + layer.out_features) for layer, _ in layers.values()),
         learning=sum(one.learning for one in looked),
         linear=sum(one.linear for one in looked),
         of_rank=sum(one.of_rank for one in looked),
         passing=sum(one.passing for one in looked),
         layers=len(layers),
-    )  # fmt: skip
+    )
 
 
 def _look(

@@ -99,6 +99,15 @@ class _LateNames(_Summing):
         return torch.stack(parts).sum() / labels.numel()
 
 
+class _InHalf(_Summing):
+    def piece(self, maps: Tensor, labels: Tensor) -> Tensor:
+        logits = maps.half() @ self.head.weight.half().t()
+        return cross_entropy(logits.float(), labels, reduction="sum")
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.again(*one) for one in self.split(ids, labels)]).sum() / labels.numel()
+
+
 class _Narrow(Reader):
     def __init__(self) -> None:
         super().__init__(hidden=8)
@@ -158,6 +167,12 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
             "variables as they are then: hand it the piece's maps and labels, both, as arguments.",
         ),
         Slip(
+            "fewer bits",
+            _InHalf,
+            "The loss or its gradients are rounded: the original computes in float32, and something of yours has fewer "
+            "bits. All logits in fewer bits are still all logits. Keep float32, and take pieces.",
+        ),
+        Slip(
             "other parameters",
             _Narrow,
             "The parameters are not the original's. Leave `__init__` alone; only `forward` needs to change.",
@@ -182,6 +197,8 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
         unlike = seen.unlike(self.told("other parameters"), "The loss is to be one number.")
         if unlike:
             return unlike
+        if seen.rounded and not (seen.same_output and seen.same_gradients):
+            return self.told("fewer bits")
         if not seen.same_output:
             tokens = 4 * 63
             if math.isclose(seen.loss_factor, tokens, rel_tol=0.01):
@@ -210,6 +227,12 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now
+        if seen.peak <= SHARE * seen.original_peak:
+            values = percent(seen.most_values / seen.original_values)
+            return (
+                f"Fewer bytes, and as many values: {values} of the original's are alive at once, {percent(SHARE)} may "
+                "be. All logits in fewer bits are still all logits. Keep float32, and take pieces."
+            )
         if percent(seen.share) == percent(SHARE):
             now = f" It is {100 * seen.share:.1f} % of the original; at most {percent(SHARE)} is asked."
         return (

@@ -18,7 +18,8 @@ from lessons.shared.replay.steps import Trial
 
 WORDS = 4096
 SHARE = 0.3  # of the original's peak, which the rewritten one may have at most
-RELATIVE = 1e-3  # a sum in another order is off by less
+RELATIVE = 1e-5  # a sum in another order is off by less, and one of values in 16 bits by more
+ROUNDED = 1e-3  # as little as what fewer bits than float32's leave
 
 
 class Reader(nn.Module):
@@ -42,9 +43,17 @@ class PiecesComparison(PeakComparison):
     """How a rewritten reader stands beside the original; the output is the loss."""
 
     loss_factor: float = 0.0  # the loss as a multiple of the original's
+    rounded: bool = False  # loss and gradients are right but for their last digits
+    most_values: int = 0  # alive at once, whatever their types
+    original_values: int = 1
     alike_factor: float = 0.0  # the same where all tokens are alike: whole if means of pieces are added up
     again: bool = False  # something is computed a second time
     without_gradient: tuple[str, ...] = ()  # names of parameters that get none
+
+    @property
+    def low_enough(self) -> bool:
+        """Whether the peak is, in bytes and in values: logits of fewer bits are as many."""
+        return 0 < self.peak <= SHARE * self.original_peak and self.most_values <= SHARE * self.original_values
 
     @property
     def holds(self) -> dict[str, bool]:
@@ -53,7 +62,7 @@ class PiecesComparison(PeakComparison):
             "parameters kept": not self.parameters_differ,
             "same loss": self.same_output,
             "same gradients": self.same_gradients,
-            "peak low enough": 0 < self.peak <= SHARE * self.original_peak,
+            "peak low enough": self.low_enough,
         }
 
 
@@ -83,6 +92,7 @@ def judge(record: Record, texts: int = 4, tokens: int = 63, seed: int = 1) -> Pi
     (wanted,), (given,) = ours.each, theirs.each
     seen = PiecesComparison(
         returned=given.returned, trainable=bool(given.gradients), peak=theirs.peak, original_peak=ours.peak,
+        most_values=theirs.most_values, original_values=ours.most_values,
         again=len(theirs.replayed.operators) > len(ours.replayed.operators),
         without_gradient=tuple(name for name in wanted.gradients if name not in given.gradients),
     )  # fmt: skip
@@ -94,6 +104,8 @@ def judge(record: Record, texts: int = 4, tokens: int = 63, seed: int = 1) -> Pi
         same_output=same(given.output, wanted.output, RELATIVE),
         loss_factor=float(given.output / wanted.output) if given.output.dim() == 0 else 0.0,
         same_gradients=same_gradients(given.gradients, wanted.gradients, RELATIVE),
+        rounded=same(given.output, wanted.output, ROUNDED)
+        and same_gradients(given.gradients, wanted.gradients, ROUNDED),
     )
     if seen.same_output or seen.shape:
         return seen

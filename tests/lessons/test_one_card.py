@@ -292,7 +292,7 @@ class TestAdapters:
         for answer in RIGHT["adapt_layer"]:
             for rank in (1, 7):
                 seen = adapters.judge(adapters.record(answer, rank), rank)
-                assert seen.trained_bytes == seen.allowed_bytes == 4 * rank * (64 + 80 + 50)
+                assert seen.trained == seen.allowed == (64 * rank, 80 * rank, 50 * rank)
                 assert all(seen.holds.values())
 
 

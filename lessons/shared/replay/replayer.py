@@ -49,6 +49,7 @@ class Ran:
         launched: whether it launched a kernel.
         read: the tensors it was given, in order; of made, those it returned.
         bytes: alive behind it.
+        values: alive behind it, as many as the bytes hold in the narrowest type that a storage was read or written in.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Ran:
     read: tuple[Ref, ...]
     made: tuple[Ref, ...]
     bytes: int
+    values: int
 
 
 @dataclass
@@ -83,6 +85,11 @@ class Replayed:
     def peak(self) -> int:
         """The most bytes alive behind any operator, the inputs among them."""
         return max((one.bytes for one in self.ran), default=self.given)
+
+    @property
+    def most_values(self) -> int:
+        """The most values alive behind any operator, whatever their types: rounded to fewer bits they are as many."""
+        return max((one.values for one in self.ran), default=0)
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -146,6 +153,7 @@ class Replayer:
             raise Refused("its inputs are others than those it was given")
         self.record, self.seed, self.until = record, seed, until
         self.whole: dict[int, Tensor] = {}  # of each storage that is alive, all of it as a vector
+        self.values: dict[int, int] = {}  # of each, how many there are
         self.addresses: set[int] = set()
         self.phase, self.constants, self.bytes = "", 0, 0
         for name, ref in record.inputs.items():
@@ -176,6 +184,7 @@ class Replayer:
                         if number not in self.inputs and number in self.whole:
                             storage = self.whole.pop(number).untyped_storage()
                             self.addresses.remove(storage._cdata)
+                            del self.values[number]
                             self.bytes -= storage.nbytes()
                 case Constant(ref, values):
                     self._bring(ref, values)
@@ -210,6 +219,7 @@ class Replayer:
     def _keep(self, number: int, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         self.whole[number] = tensor.as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
+        self.values[number] = len(self.whole[number])
         self.addresses.add(storage._cdata)
         self.bytes += storage.nbytes()
         if self.bytes > MOST_BYTES:
@@ -232,6 +242,7 @@ class Replayer:
             if torch.bool in (whole.dtype, dtype) or len(whole) * whole.element_size() % dtype.itemsize:
                 raise Refused(f"{whole.dtype} is read as {dtype}, byte by byte")
             whole = whole.view(dtype)
+            self.values[ref.storage] = max(self.values[ref.storage], len(whole))
         return whole.as_strided(ref.size, ref.stride, ref.offset)
 
     def _argument(self, value: Any) -> Any:
@@ -271,7 +282,8 @@ class Replayer:
         launched = kind not in NO_KERNEL and (born or function._schema.is_mutable)  # type: ignore[attr-defined]
         refs = tuple(one for one in tree_leaves((entry.given, list(entry.named.values()))) if isinstance(one, Ref))
         made_refs = tuple(one for one in entry.made if one is not None)
-        self.found.ran.append(Ran(kind, self.phase, launched, refs, made_refs, self.bytes))
+        values = sum(self.values.values())
+        self.found.ran.append(Ran(kind, self.phase, launched, refs, made_refs, self.bytes, values))
 
     def _match(self, kind: str, tensor: Tensor, ref: Ref) -> bool:
         """Take what an operator returned for what the record says; whether its memory is new."""

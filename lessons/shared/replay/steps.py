@@ -129,8 +129,16 @@ class Steps:
     @property
     def peak(self) -> int:
         """The most bytes alive at once, with a momentum beside each parameter that has a gradient."""
-        momentum = {name: one.nbytes for step in self.each for name, one in step.gradients.items()}
-        return self.replayed.peak + sum(momentum.values())
+        return self.replayed.peak + sum(one.nbytes for one in self._momentum.values())
+
+    @property
+    def most_values(self) -> int:
+        """The most values alive at once, whatever their types, with the same beside them."""
+        return self.replayed.most_values + sum(one.numel() for one in self._momentum.values())
+
+    @property
+    def _momentum(self) -> dict[str, Tensor]:
+        return {name: one for step in self.each for name, one in step.gradients.items()}
 
 
 def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int = 1) -> Steps:
