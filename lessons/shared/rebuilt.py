@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from classroom.questions.core import Slip, percent
 from lessons.shared.compared import same_each
@@ -44,6 +45,10 @@ ACTIVATIONS = frozenset(
 CHANGED = (
     "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
+)
+TWICE = (
+    "Something is computed twice, as recomputation does (lesson 10): that saves memory for time. Asked is a network "
+    "whose maps are smaller, and it computes no more than the original."
 )
 OTHER_SIDE = "A map has another size than the input."
 MISFIT = re.compile(r"mat1 and mat2|size mismatch|expected input.* to have|Calculated output size|Kernel size can't")
@@ -106,6 +111,8 @@ class RebuildLook:
     other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
     original_peak: int = 1
+    flops: int = 0  # of the step's products and convolutions
+    original_flops: int = 0
 
     @property
     def share(self) -> float:
@@ -122,6 +129,7 @@ class RebuildLook:
             "every value counts": ran and not self.ignores_images and not self.ignored,
             "activations kept": ran and not self.straight and not self.other_activation,
             "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
+            "no more computed": ran and self.flops <= self.original_flops,
         }
         if self.original.same_kernels or self.original.kernels:
             found["parameters kept"] = self.shape != () and not self.kernels_differ
@@ -163,7 +171,7 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     seen = RebuildLook(original, expected_shape=(images, original.classes))
     batch = original.batch(images, seed)
     values = {**_values(record, seed), **named_inputs({}, {}, [batch])}
-    steps = run(record, values)
+    steps, flops = _replayed(record, values)
     (step,) = steps.each
     seen = replace(seen, returned=step.returned)
     if step.output is None:
@@ -195,7 +203,9 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
         other_side=_other_side(record, forward, original),
         operators=steps.replayed.operators,
         peak=steps.peak,
-        original_peak=_original_peak(original, images),
+        original_peak=_steps(original.build, original, images)[0].peak,
+        flops=flops,
+        original_flops=_steps(original.build, original, images)[1],
     )
 
 
@@ -296,13 +306,16 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
 
 
 @functools.cache
-def _original_peak(original: Original, images: int) -> int:
-    return _steps(original.build, original, images).peak
-
-
-def _steps(make: Callable[[], Any], original: Original, images: int) -> Steps:
+def _steps(make: Callable[[], Any], original: Original, images: int) -> tuple[Steps, int]:
     found = original.record(make(), images)
-    return run(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
+    return _replayed(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
+
+
+def _replayed(record: Record, values: Mapping[str, Tensor]) -> tuple[Steps, int]:
+    """What a record comes to, and the FLOP of its products and convolutions, forward and backward."""
+    with FlopCounterMode(display=False) as counter:
+        steps = run(record, values)
+    return steps, counter.get_total_flops()
 
 
 def _other_numbers(record: Record) -> str:
@@ -413,16 +426,13 @@ class RebuildCheck(ReplayCheck[RebuildLook]):
             return (
                 f"Something is thrown away: the output does not depend on the values at {seen.ignored}, of any image."
             )
+        if seen.share <= self.original.share:
+            return f"{TWICE} (A step computes {seen.flops / seen.original_flops:.2f} times as much.)"
         now = f" It is {percent(seen.share)} of the original; at most {percent(self.original.share)} is asked."
         for slip in self.by_peak:
-            if (seen.peak, seen.operators) == _slip_step(slip.function, self.original, self.batch):
+            steps, _ = _steps(slip.function, self.original, self.batch)
+            if (seen.peak, seen.operators) == (steps.peak, steps.replayed.operators):
                 return slip.message + now
         if percent(seen.share) == percent(1.0):  # also where a few bytes came or went
             return "The peak is as high as it was." + now
         return (self._told("risen", "The peak has risen.") if seen.share > 1 else "The peak is still too high.") + now
-
-
-@functools.cache
-def _slip_step(make: Callable[[], Any], original: Original, images: int) -> tuple[int, tuple[str, ...]]:
-    steps = _steps(make, original, images)
-    return steps.peak, steps.replayed.operators
