@@ -21,12 +21,12 @@ from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Replayed, replay
 from lessons.shared.replay.steps import warm_up
 
-SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
+MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is told
+SHARE = 2 * MEASURED_MICRO / MEASURED_BATCH  # of the whole batch's memory, as much as that step may take
 SIDE = 16  # of the images, in pixels
 MAP = 8 * SIDE**2  # values of an image's largest map
 CLASSES = 5
 RATE, MOMENTUM = 0.07, 0.5  # no other optimizer makes the same update
-MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is measured
 
 TrainingFunction = Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Any]
 
@@ -59,8 +59,8 @@ class UpdateComparison:
         second: the same after a second step on other images.
         most: images that went through the network at once, at most.
         micro: images that may.
-        share: memory asked for during a step, as a share of what the whole batch asks for; all of it where the steps
-            that were measured trained something else.
+        share: memory asked for during a step, as a share of what the whole batch asks for, by the step that takes most
+            beside what it may; all of it where the steps that were measured trained something else.
     """
 
     returned: object
@@ -122,6 +122,11 @@ class Session:
     stale: dict[str, Tensor]
     batches: list[tuple[Tensor, Tensor]]
     micro: int
+
+    @property
+    def share(self) -> float:
+        """Of the whole batch's memory above what was there before, as much as a step may take: twice its part."""
+        return 2 * self.micro / max(len(labels) for _, labels in self.batches)
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -195,7 +200,7 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
     record.require_marks("".join(map(_marks_of, sessions)))
     ours, theirs = replay(record, values), replay(_whole(micro, parts), values)
     updates = {one.name: (_after(ours, one), _after(theirs, one)) for one in sessions}
-    measured = [_above(found) for found in (ours, theirs)]
+    shares = [_above(ours, one) / _above(theirs, one) / one.share for one in sessions]
     mine, whole = updates["measured"]
     trained = torch.allclose(mine, whole, rtol=1e-4, atol=1e-5)
     returned = [name.split()[-1] for name in ours.alive if " returned " in name]
@@ -206,7 +211,7 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
         second=updates["second"],
         most=max(_most_images(ours, one) for one in sessions if one.name != "measured"),
         micro=micro,
-        share=measured[0] / measured[1] if trained else 1.0,
+        share=SHARE * max(shares) if trained else 1.0,
     )
 
 
@@ -243,7 +248,8 @@ def _most_images(found: Replayed, session: Session) -> int:
     return max((*read, *(math.ceil(values / MAP) for values in made if values > copies)), default=0)
 
 
-def _above(found: Replayed) -> int:
-    """The most bytes alive in the first session, above what it was given."""
-    first = found.ran[: found.done.get("measured end", 0)]
-    return max((one.bytes for one in first), default=0) - found.given
+def _above(found: Replayed, session: Session) -> int:
+    """The most bytes alive in a session, above what was there when it began."""
+    ran = found.ran[found.done[f"{session.name} begin"] : found.done[f"{session.name} end"]]
+    before = found.alive[f"{session.name} begin"]
+    return max((one.bytes for one in ran), default=before) - before

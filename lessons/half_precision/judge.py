@@ -237,16 +237,17 @@ def _said(found: Replayed, number: int) -> str:
 def _in_half(found: Replayed, model: nn.Module) -> bool:
     """Whether each map of the hidden layer, and each of its gradients, was made in float16, and what they are made of.
 
-    Of whole batches nothing but the scores, ten values an image, is computed in float32; they are multiplied by none.
+    No product has a matrix in float32, whatever its size. Of values nothing so large as a batch's scores is computed in
+    float32 but they: ten values an image.
     """
     shapes = {tuple(one.shape) for one in model.parameters()}
     shapes |= {shape[::-1] for shape in shapes}
     made = (ref for one in found.ran for ref in one.made if HIDDEN in ref.size and ref.size not in shapes)
     kinds = {ref.dtype for ref in made if "float" in ref.dtype}
     for one in found.ran:
-        factors = one.read if one.name in PRODUCTS else ()
+        factors = (ref for ref in one.read if one.name in PRODUCTS and len(ref.size) > 1)
         large = (ref for ref in one.made if math.prod(ref.size) > 10 * IMAGES and one.name not in COPIES)
-        kinds |= {ref.dtype for ref in (*factors, *large) if IMAGES in ref.size and "float" in ref.dtype}
+        kinds |= {ref.dtype for ref in (*factors, *large) if "float" in ref.dtype}
     return kinds == {"torch.float16"}
 
 

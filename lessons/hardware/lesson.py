@@ -260,7 +260,7 @@ reveal(
 #
 # > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
-# Count 12 bytes a parameter with momentum. With Adam count 16, and see that 20 fit without any maps, for the update.
+# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, but when no map is left: both must fit.
 # Here with momentum and a context of 512 MiB:
 
 # %% folded=true
@@ -775,8 +775,8 @@ what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
 # %% [markdown] slide="notes"
 # The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision. With 150 GB of storage while it runs, 2
-# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing, one T4 takes 26 days in mixed
-# precision, and both 13 at least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's
+# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing, at Kaggle's 30 hours a week, one T4 takes 26
+# days in mixed precision, and both 13 at least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's
 # sessions end after some hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more
 # than any other row costs (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020
 # on the model was 5 to 54 % too fast.
@@ -873,15 +873,16 @@ asked = {f"{usd:.2f} for the same work, {other}": Rent(usd), **rents_asked(card,
 buying(own[card], asked, power[card], weekly, weeks)
 
 # %% [markdown] slide="notes"
-# At *0 h* storage alone costs more than the card: 718 dollars in two years if the machine never runs
-# (252 in Secure's volume). Whoever loads the data anew for each run pays only while it runs.
+# At *0 h* storage alone costs more than the card: 718 dollars for two years on a machine that never
+# runs. Whoever loads the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
 # At these prices (rents 2025, cards 2026):
 #
-# - **Nothing:** a T4 in mixed precision; a CPU for a head on cached features.
-# - **300 dollars:** free until the code works; then rent an RTX A5000, or a 3090.
-# - **1,000:** the same; or your own 3090, if it works 43 hours a week for two years (22 if sold for half).
+# - **Nothing:** a T4; a CPU for a head on cached features.
+# - **300 dollars:** free until the code works; then rent an RTX A5000.
+# - **1,000:** the same; or your own 3090, if it works 43 hours a week for two years (22 if sold for half), twice that with
+#   a computer.
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -889,9 +890,10 @@ buying(own[card], asked, power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
 #   A5000's time for 20 % more money.
-# - *1,000:* the hours are for a card of 500 dollars beside a rented A5000; with a computer, for 1,000, it is 86 (43). At 20
-#   hours a week it pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, it has to work 54 hours. If
-#   your data stay on a stopped machine, 150 GB at RunPod Community, it is cheaper from the first hour than a 3090 there.
+# - *1,000:* you rent an A5000 otherwise, and a card costs 500 dollars; with a computer, for 1,000, it is 86 (43) hours.
+#   At 20 hours a week the card pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18,
+#   the card alone has to work 54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, the card
+#   alone is cheaper from the first hour than a 3090 there.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it

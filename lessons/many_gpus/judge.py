@@ -19,7 +19,7 @@ from lessons.shared.replay.form import Constant, Record, Refused
 
 Program = Callable[..., Any]
 NUMBER_BYTES = 8  # float64, in which the cards hold their numbers: of each that is sent, whatever it was cast to
-PRECISE = 1e-12  # of a float64 mean: what two numbers packed into one have not
+PRECISE = 5e-15  # of a float64 mean: what numbers have not that are packed, such as four into three
 
 
 @dataclass(frozen=True)
