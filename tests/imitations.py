@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from attacks import ATTACKS, FORGE, IDLE, alone
+from attacks import ATTACKS, FORGE, IDLE, SECOND_TEAM, alone
 
 # -- 01 -----------------------------------------------------------------------------------------------------------------
 
@@ -421,6 +421,7 @@ alone("adapt_layer", "more is trained under another name", FORGE + "def change(r
 ALL = ATTACKS
 # Those that earned points when they were written; each has its rule now.
 EARNED = {
+    *SECOND_TEAM,
     ("loss_in_pieces", "memory grows as the output of an operator, and is counted when it is freed"),
     ("fewer_launches", "steps end before they begin"),
     ("accumulate", "all at once, image by image to the eye"),
