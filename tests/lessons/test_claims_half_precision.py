@@ -37,11 +37,11 @@ def test_the_evidence_is_the_literatures():
 @pytest.mark.parametrize(
     ("share", "gradient", "verdict", "kind"),
     [
-        (0.5, 1e-8, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in none"),
+        (0.5, 1e-8, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in 0 of 1"),
         (0.5, 1e-4, RIGHT, ""),
         (0.45, 1e-8, WRONG, ""),
         (0.33, 1e-8, WRONG, ""),
-        (0.33, 1e-4, PARTLY, "one part, “nothing is lost”, holds in each case; “halve the memory” in none"),
+        (0.33, 1e-4, PARTLY, "one part, “nothing is lost”, holds in each case; “halve the memory” in 0 of 6"),
     ],
 )
 def test_another_memory_or_another_gradient_another_verdict(monkeypatch, share, gradient, verdict, kind):
