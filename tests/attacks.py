@@ -249,10 +249,101 @@ alone("strided", "fewer images than there are", "import torch\nfrom torch import
 alone("strided", "a gradient of its own", GOOD["strided"] + "import torch\nclass Zero(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.clone()\n    @staticmethod\n    def backward(ctx, g):\n        return torch.zeros_like(g)\nclass Stop(nn.Module):\n    def forward(self, x):\n        return Zero.apply(x)\ndef strided():\n    net = good()\n    return nn.Sequential(net[0], Stop(), *list(net)[1:])\n")
 
 # What a second team found: the property asked for by what it usually looks like.
+_BEFORE = len(ATTACKS)
 alone("strided", "recomputed, image by image", 'import torch\nfrom torch import nn\nfrom torch.utils.checkpoint import checkpoint\nfrom lessons.shared.originals import pooled\nclass Again(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = pooled()\n    def forward(self, x):\n        y = self.net[0](x)\n        return torch.cat([checkpoint(self.net[1:], one, use_reentrant=False) for one in y.split(1)])\nstrided = Again\n')
 alone("pooled_well", "recomputed, image by image", 'import torch\nfrom torch import nn\nfrom torch.utils.checkpoint import checkpoint\nfrom lessons.shared.originals import pooled_late\nclass Again(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = pooled_late()\n    def forward(self, x):\n        y = self.net[0](x)\n        return torch.cat([checkpoint(self.net[1:], one, use_reentrant=False) for one in y.split(1)])\npooled_well = Again\n')
 alone("bottleneck", "hardly squeezed, recomputed image by image", 'import torch\nfrom torch import nn\nfrom torch.utils.checkpoint import checkpoint\ndef wide_one():\n    layers = list(wide().children())\n    return nn.Sequential(*layers[:8], nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 1), nn.ReLU(), *layers[8:])\n\nclass Again(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = wide_one()\n    def one(self, x):\n        return self.net[:-3](x).mean((2, 3))\n    def forward(self, x):\n        return self.net[-1](torch.cat([checkpoint(self.one, one, use_reentrant=False) for one in x.split(1)]))\nbottleneck = Again\n')
 alone("ring_average", "a chain, four numbers in three words", 'import torch\nQ, M = 2.0**40, 2**48 - 1\ndef pack(x):\n    x = torch.nn.functional.pad(x, (0, -len(x) % 4))\n    u = ((x * Q).round().long() + 2**47).view(-1, 4)\n    return torch.stack([u[:, i] | ((u[:, 3] >> (16 * i) & 65535) << 48) for i in range(3)], 1).flatten()\ndef unpack(w, n):\n    w = w.view(-1, 3)\n    low, high = w & M, (w >> 48) & 65535\n    last = high[:, 0] | (high[:, 1] << 16) | (high[:, 2] << 32)\n    u = torch.cat([low, last[:, None]], 1).flatten()[:n]\n    return (u - 2**47).double() / Q\ndef ring_average(rank, cards, values, send, receive):\n    n, last = len(values), cards - 1\n    if cards == 1:\n        return values.clone()\n    if cards == 2:\n        send(1 - rank, values)\n        return (values + receive(1 - rank)) / 2\n    if cards == 3:\n        h = n // 2\n        if rank < 2:\n            send(2, pack(values))\n            mine = receive(2)\n            send(1 - rank, mine)\n            other = receive(1 - rank)\n            parts = [mine, other] if rank == 0 else [other, mine]\n            return torch.cat([unpack(parts[0], h), unpack(parts[1], n - h)]) / cards\n        total = values + unpack(receive(0), n) + unpack(receive(1), n)\n        send(0, pack(total[:h]))\n        send(1, pack(total[h:]))\n        return total / cards\n    total = values\n    if rank:\n        total = total + unpack(receive(rank - 1), n)\n    if rank < last:\n        send(rank + 1, pack(total))\n        came = receive(rank + 1)\n    else:\n        came = pack(total)\n    if rank:\n        send(rank - 1, came)\n    return unpack(came, n) / cards\n')
 alone("accumulate", "all at once, channel by channel", 'import torch\ndef shift(x, d, dim):\n    if not d:\n        return x\n    zero = torch.zeros_like(x.narrow(dim, 0, 1))\n    return torch.cat([x.narrow(dim, 1, 15), zero] if d > 0 else [zero, x.narrow(dim, 0, 15)], dim)\ndef conv(layer, maps):\n    shifted = [[shift(shift(m, i - 1, 1), j - 1, 2) for i in range(3) for j in range(3)] for m in maps]\n    outs = []\n    for w, b in zip(layer.weight.unbind(0), layer.bias.unbind(0)):\n        total = b\n        for nine, k in zip(shifted, w.unbind(0)):\n            for one, v in zip(nine, k.flatten().unbind(0)):\n                total = total + one * v\n        outs.append(total)\n    return outs\ndef through(model, x):\n    with torch.no_grad():\n        model[0](x[:1])\n    maps = [m.tanh() for m in conv(model[0], [x[:, 0]])]\n    maps = [m.tanh() for m in conv(model[2], maps)]\n    small = torch.stack([m.view(-1, 2, 8, 2, 8).mean((2, 4)) for m in maps], 1).flatten(1)\n    return model[6](small)\ndef accumulate(model, optimizer, images, labels, micro):\n    optimizer.zero_grad()\n    if len(images) != 64:\n        F.cross_entropy(through(model, images), labels).backward()\n    else:\n        for a, b in zip(images.split(micro), labels.split(micro)):\n            (F.cross_entropy(model(a), b) * len(a) / len(images)).backward()\n    optimizer.step()\n')
 alone("keep_small", "in float32, a row and a column more", 'import torch\nfrom torch.nn import functional as F\ndef keep_small(model, optimizer, batches, scale, max_norm):\n    skipped, (one, _, two) = 0, model\n    for x, y, w in batches:\n        optimizer.zero_grad()\n        (half_loss(model, x, y, w) * scale).backward()\n        if not all(p.grad.isfinite().all() for p in model.parameters()):\n            skipped += 1\n            continue\n        optimizer.zero_grad()\n        h = F.linear(F.pad(x, (0, 0, 0, 1)), F.pad(one.weight, (0, 0, 0, 1)), F.pad(one.bias, (0, 1))).relu()\n        out = F.linear(h, F.pad(two.weight, (0, 1)), two.bias)\n        (F.cross_entropy(out, F.pad(y, (0, 1), value=-100)) * w).backward()\n        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n        optimizer.step()\n    return skipped\n')
-SECOND_TEAM = [(one.question, one.name) for one in ATTACKS[-6:]]
+_CHAIN = '''\
+import torch
+def sizes(cards):
+    words = (cards if cards > 3 else 8) - 1
+    return words, 64 * words // (words + 1), 64 - 64 * words // (words + 1)
+def pack(x, cards):
+    words, bits, rest = sizes(cards)
+    x, left = x[: len(x) - len(x) % (words + 1)], x[len(x) - len(x) % (words + 1) :]
+    u = ((x * 2.0 ** (bits - 6)).round().long() + 2 ** (bits - 1)).view(-1, words + 1)
+    w = torch.stack([u[:, i] | ((u[:, -1] >> (rest * i) & (2**rest - 1)) << bits) for i in range(words)], 1)
+    return torch.cat([w.flatten(), left.clone().view(torch.int64)])PACKED
+def unpack(w, n, cards):
+    words, bits, rest = sizes(cards)
+    full, w = n - n % (words + 1), wUNPACKED
+    w, left = w[: len(w) - n + full].view(-1, words), w[len(w) - n + full :]
+    last = sum(((w[:, i] >> bits) & (2**rest - 1)) << (rest * i) for i in range(words))
+    u = torch.cat([w & (2**bits - 1), last[:, None]], 1).flatten()
+    return torch.cat([(u - 2 ** (bits - 1)).double() / 2.0 ** (bits - 6), left.clone().view(torch.float64)])
+def ring_average(rank, cards, values, send, receive):
+    n, last = len(values), cards - 1
+    if cards == 1:
+        return values.clone()
+    if cards == 2:
+        send(1 - rank, values)
+        return (values + receive(1 - rank)) / 2
+    if cards == 3:
+        h = n // 2
+        if rank < 2:
+            send(2, pack(values, cards))
+            mine = receive(2)
+            send(1 - rank, mine)
+            other = receive(1 - rank)
+            parts = [mine, other] if rank == 0 else [other, mine]
+            return torch.cat([unpack(parts[0], h, cards), unpack(parts[1], n - h, cards)]) / cards
+        total = values + unpack(receive(0), n, cards) + unpack(receive(1), n, cards)
+        send(0, pack(total[:h], cards))
+        send(1, pack(total[h:], cards))
+        return total / cards
+    total = values
+    if rank:
+        total = total + unpack(receive(rank - 1), n, cards)
+    if rank < last:
+        send(rank + 1, pack(total, cards))
+        came = receive(rank + 1)
+    else:
+        came = pack(total, cards)
+    if rank:
+        send(rank - 1, came)
+    return unpack(came, n, cards) / cards
+'''
+alone("ring_average", "a chain, as many bits as fit", _CHAIN.replace("UNPACKED", "").replace("PACKED", ""))
+_FLOATS = _CHAIN.replace("UNPACKED", ".view(torch.int64)").replace("PACKED", ".view(torch.float64)")
+alone("ring_average", "a chain, as many bits as fit, called float64", _FLOATS)
+_WIPED = _FLOATS.replace("unpack(receive(rank - 1), n, cards)", "wiped(receive(rank - 1), n, cards)").replace(
+    "return unpack(came, n, cards) / cards", "return wiped(came, n, cards) / cards")
+alone("ring_average", "a chain, what came is wiped when it is read", "def wiped(w, n, cards):\n    out = unpack(w, n, cards)\n    w.zero_()\n    return out\n" + _WIPED)
+_PIECE_BY_PIECE = '''\
+import torch
+from torch.nn import functional as F
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return TIMES(x, w.t())
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return TIMES(g, w) if ctx.needs_input_grad[0] else None, TIMES(g.t(), x)
+def keep_small(model, optimizer, batches, scale, max_norm):
+    skipped, (one, _, two) = 0, model
+    for x, y, w in batches:
+        optimizer.zero_grad()
+        (half_loss(model, x, y, w) * scale).backward()
+        if not all(p.grad.isfinite().all() for p in model.parameters()):
+            skipped += 1
+            continue
+        optimizer.zero_grad()
+        parts = zip(one.weight.split(8), one.bias.split(8), two.weight.split(8, dim=1))
+        out = sum(Linear.apply((Linear.apply(x, a) + b).relu(), c) for a, b, c in parts) + two.bias
+        (F.cross_entropy(out, y) * w).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+    return skipped
+'''
+for _what, _times in {
+    "as convolutions": "(lambda a, b: F.conv1d(a[:, :, None], b.t()[:, :, None])[:, :, 0])",
+    "in place of what is there": "(lambda a, b: a.new_zeros(len(a), b.shape[1]).addmm_(a, b))",
+    "in whole numbers": "(lambda a, b: ((a * 2.0**16).long() @ (b * 2.0**40).long()).float() / 2.0**56)",
+}.items():
+    alone("keep_small", f"in float32, piece by piece, {_what}", _PIECE_BY_PIECE.replace("TIMES", _times))
+SECOND_TEAM = [(one.question, one.name) for one in ATTACKS[_BEFORE:]]

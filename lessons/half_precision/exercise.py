@@ -252,7 +252,8 @@ graded.next_scales(next_scales)
 #
 # Repair the loop so that the weights end where those of a float32 loop would that leaves out the same batches: scale the
 # loss by `scale`; *unscale*, which is to divide the gradients by it; skip a batch whose gradients are not all finite;
-# clip; step. Return how many batches were skipped. `torch.amp.GradScaler` is allowed and not needed.
+# clip; step. The network goes on in float16. Return how many batches were skipped. `torch.amp.GradScaler` is allowed and
+# not needed.
 
 # %%
 print(inspect.getsource(half_loss))

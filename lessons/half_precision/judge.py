@@ -20,9 +20,9 @@ from classroom.questions.core import shown
 from course_utils.machine.measure import autocast
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.digits import load
-from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.form import Record, Ref, Refused
 from lessons.shared.replay.recorder import Recorder
-from lessons.shared.replay.replayer import Replayed, replay
+from lessons.shared.replay.replayer import Ran, Replayed, replay
 from lessons.shared.replay.steps import warm_up
 
 Batch = tuple[Tensor, Tensor, float]
@@ -43,8 +43,10 @@ OUTLIERS = ((1.0, 1e3), (BRIGHT, WEIGHTS[2]))
 HARMLESS = (BRIGHT, 1e-6)
 ROUNDING = 1e-6  # distance that the rounding of float32 weights can add up to
 TOLERANCE = 0.02  # of the way that float32's weights have gone
-PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"})  # what a dense layer comes to
-COPIES = frozenset({"clone", "_to_copy", "copy_"})
+OTHER_WORK = 0.5  # of what a forward pass multiplies: as much as may be computed in other types than float16
+PRODUCTS = frozenset(
+    "convolution convolution_backward addmm mm bmm baddbmm addbmm addmv mv dot vdot addr outer".split()
+)
 
 
 def half_loss(model: nn.Module, images: Tensor, labels: Tensor, weight: float) -> Tensor:
@@ -226,7 +228,8 @@ def judge(record: Record, pattern: int = 0, seed: int = 1) -> ScaledTraining:
             missed.append(float(distance.nan_to_num(torch.inf)))
     counted = tuple(_said(found, number) for number in range(len(trainings)))
     skipped = tuple(one.skipped for one in trainings)
-    return ScaledTraining(counted, skipped, moved[0], max(missed), _in_half(found, trainings[0].model))
+    half = _in_half(found, trainings[0].model, sum(len(one.batches) for one in trainings))
+    return ScaledTraining(counted, skipped, moved[0], max(missed), half)
 
 
 def _said(found: Replayed, number: int) -> str:
@@ -234,21 +237,28 @@ def _said(found: Replayed, number: int) -> str:
     return next((name.removeprefix(begin) for name in found.alive if name.startswith(begin)), "")
 
 
-def _in_half(found: Replayed, model: nn.Module) -> bool:
-    """Whether each map of the hidden layer, and each of its gradients, was made in float16, and what they are made of.
+def _in_half(found: Replayed, model: nn.Module, batches: int) -> bool:
+    """Whether each map of the hidden layer, and each of its gradients, was made in float16, as nearly all is.
 
-    No product has a matrix in float32, whatever its size. Of values nothing so large as a batch's scores is computed in
-    float32 but they: ten values an image.
+    What remains is the loss, ten values an image, and the update: less than half of what one forward pass multiplies.
     """
     shapes = {tuple(one.shape) for one in model.parameters()}
     shapes |= {shape[::-1] for shape in shapes}
     made = (ref for one in found.ran for ref in one.made if HIDDEN in ref.size and ref.size not in shapes)
     kinds = {ref.dtype for ref in made if "float" in ref.dtype}
-    for one in found.ran:
-        factors = (ref for ref in one.read if one.name in PRODUCTS and len(ref.size) > 1)
-        large = (ref for ref in one.made if math.prod(ref.size) > 10 * IMAGES and one.name not in COPIES)
-        kinds |= {ref.dtype for ref in (*factors, *large) if "float" in ref.dtype}
-    return kinds == {"torch.float16"}
+    in_others = sum(map(_work, (one for one in found.ran if {ref.dtype for ref in _refs(one)} != {"torch.float16"})))
+    multiplied = batches * IMAGES * sum(one.numel() for one in model.parameters() if one.dim() > 1)
+    return kinds == {"torch.float16"} and in_others <= OTHER_WORK * multiplied
+
+
+def _work(one: Ran) -> float:
+    """What an operator reads and makes; of a product at least what it multiplies, m k n of m k, k n and m n values."""
+    sizes = sorted((math.prod(ref.size) for ref in _refs(one)), reverse=True)
+    return math.sqrt(math.prod(sizes[:3])) if one.name.removesuffix("_") in PRODUCTS else sum(sizes)
+
+
+def _refs(one: Ran) -> tuple[Ref, ...]:
+    return (*one.read, *one.made)
 
 
 def _flat(weights: dict[str, Tensor]) -> Tensor:

@@ -213,6 +213,11 @@ class RingAverage(ReplayCheck[RingLook]):
         )
 
     def _too_much(self, ring: Ring) -> str:
+        if not ring.plain:
+            return (
+                "The mean is right, but what is sent is no sum of what the cards hold: it is packed, or of another "
+                "type than `values`. Fewer bytes would be too few bits. Send the numbers as they are, in chunks."
+            )
         name = "whole gradients round the ring"
         if max(ring.sent) > min(ring.sent):
             name = "gathered on one card"

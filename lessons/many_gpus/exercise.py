@@ -225,8 +225,8 @@ graded.shard_factors(shard_factors)
 # - `receive(source)` waits for the next tensor from card `source`, and returns it.
 #
 # Every card must return **the mean of all cards' vectors**, and no card may send more than a ring needs: **2 (*p* −
-# 1) chunks**. `values.tensor_split(cards)` cuts a vector into `cards` chunks, even if they cannot be equal. On one
-# card there is nothing to send.
+# 1) chunks** of numbers, sums of what the cards hold, unpacked. `values.tensor_split(cards)` cuts a vector into
+# `cards` chunks, even if they cannot be equal. On one card there is nothing to send.
 
 # %% [markdown]
 # This program is correct, and it sends far too much: everything to everybody.

@@ -18,8 +18,8 @@ from lessons.shared.replay.cards import record_cards, replay_cards
 from lessons.shared.replay.form import Constant, Record, Refused
 
 Program = Callable[..., Any]
-NUMBER_BYTES = 8  # float64, in which the cards hold their numbers: of each that is sent, whatever it was cast to
-PRECISE = 5e-15  # of a float64 mean: what numbers have not that are packed, such as four into three
+NUMBER_BYTES = 8  # float64, in which the cards hold their numbers
+LINEAR = 1e-9  # of a number sent: how far it may be from one that adds up as what the cards hold does
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Ring:
         sent: bytes each card sent.
         peers: to how many others it sent.
         silence: which card waited in vain, or "".
+        plain: whether every number sent is a sum of shares of numbers held: nothing packed, rounded or of another type.
     """
 
     held: list[Tensor]
@@ -41,6 +42,7 @@ class Ring:
     sent: list[int]
     peers: list[int]
     silence: str
+    plain: bool
 
     @property
     def kind(self) -> str:
@@ -58,27 +60,27 @@ class Ring:
 
     @property
     def averaged(self) -> bool:
-        """Whether every card returned the mean."""
-        return self.all_are(torch.stack(self.held).mean(dim=0))
+        """Whether every card returned the mean, but for what float64 loses as it adds, in whatever order."""
+        held = torch.stack(self.held)
+        return self.all_are(held.mean(dim=0), 2 * len(held) * torch.finfo(held.dtype).eps * held.abs().mean(dim=0))
 
     @property
     def rounded(self) -> bool:
         """Whether every card returned the mean, as float32 can hold it."""
-        return self.all_are(torch.stack(self.held).mean(dim=0), tolerance=1e-5)
+        mean = torch.stack(self.held).mean(dim=0)
+        return self.all_are(mean, 1e-5 * (1 + mean.abs()))
 
-    def all_are(self, wanted: Tensor, tolerance: float = PRECISE) -> bool:
-        """Whether every card returned this vector."""
+    def all_are(self, wanted: Tensor, within: Tensor) -> bool:
+        """Whether every card returned this vector, each number within its distance."""
         return not self.silence and all(
-            one is not None
-            and one.shape == wanted.shape
-            and torch.allclose(one.double(), wanted, rtol=tolerance, atol=tolerance)
+            one is not None and one.shape == wanted.shape and bool(((one.double() - wanted).abs() <= within).all())
             for one in self.returned
         )
 
     @property
     def lean(self) -> bool:
-        """Whether no card sent more than it may."""
-        return max(self.sent) <= self.most
+        """Whether no card sent more than it may: of numbers that are sums, as nothing else is as many as it looks."""
+        return self.plain and max(self.sent) <= self.most
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def judge(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int =
     left = list(records)
     rings = []
     for ring, numbers in sizes:
-        rings.append(_together(left[:ring], _held(ring, numbers, seed)))
+        others = _held(ring, numbers, seed + 1)
+        rings.append(_together(left[:ring], _held(ring, numbers, seed), others))
         left = left[ring:]
     return RingLook(rings[:3], rings[3:])
 
@@ -160,14 +163,30 @@ def shared(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int 
     return False
 
 
-def _together(records: Sequence[Record], held: list[Tensor]) -> Ring:
-    talk = replay_cards(records, [{"values": one} for one in held])
+def _together(records: Sequence[Record], held: list[Tensor], others: list[Tensor]) -> Ring:
+    sums = [one + other for one, other in zip(held, others, strict=True)]
+    none = [torch.zeros_like(one) for one in held]
+    talk, *more = (replay_cards(records, [{"values": one} for one in own]) for own in (held, others, sums, none))
     sent, peers = [0] * len(held), [set[int]() for _ in held]
-    for card, to, numbers in talk.sent:
-        sent[card] += NUMBER_BYTES * numbers
+    for card, to, part in talk.sent:
+        sent[card] += NUMBER_BYTES * part.numel()
         peers[card].add(to)
     names = [next((name for name in found.alive if name.startswith("returned ")), "") for found in talk.cards]
     kinds = [name.removeprefix("returned ") for name in names]
     returned = [found.handed.get(name) for found, name in zip(talk.cards, names, strict=True)]
     silence = next((f"card {card} waits for card {other}" for card, other in talk.silence), "")
-    return Ring(held, returned, kinds, sent, [len(to) for to in peers], silence)
+    messages = zip(*([part for _, _, part in one.sent] for one in (talk, *more)), strict=True)
+    plain = all(_adds_up(*four) for four in messages)
+    return Ring(held, returned, kinds, sent, [len(to) for to in peers], silence, plain)
+
+
+def _adds_up(one: Tensor, other: Tensor, both: Tensor, none: Tensor) -> bool:
+    """Whether a message is of sums: on two sets of numbers together it is what it is on each, beside what it always is.
+
+    A number that nobody wrote, such as behind the end of a padded chunk, is NaN each time.
+    """
+    if both.dtype is not torch.float64:
+        return False
+    four = torch.stack([one, other, both, none])
+    close = (one + other - both - none).abs() <= LINEAR * four.abs().amax(dim=0)
+    return bool((close | four.isnan().all(dim=0)).all())

@@ -119,12 +119,12 @@ class Talk:
 
     Attributes:
         cards: what each came to, as far as it got.
-        sent: (from, to, numbers in it) of each message.
+        sent: (from, to, what is in it) of each message.
         silence: (card, other) of those that wait for a message that nobody sends.
     """
 
     cards: list[Replayed]
-    sent: list[tuple[int, int, int]] = field(default_factory=list)
+    sent: list[tuple[int, int, Tensor]] = field(default_factory=list)
     silence: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -149,7 +149,7 @@ def replay_cards(records: Sequence[Record], values: Sequence[Mapping[str, Tensor
                     try:
                         message = steps[rank].send(arrived)
                         while message.tensor is not None:
-                            talk.sent.append((rank, message.card, message.tensor.numel()))
+                            talk.sent.append((rank, message.card, message.tensor.clone()))
                             on_way.setdefault((rank, message.card), deque()).append(message.tensor)
                             message = next(steps[rank])
                     except StopIteration:
