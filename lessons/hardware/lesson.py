@@ -303,10 +303,10 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, if attention is
 # fused, as here (lesson 13).
 #
-# The rule promises too much, most of all for AlexNet: it leaves out gaps and the scratch memory of convolutions, which
-# *fits up to* allows for. It also asks too much: it adds all gradients to all maps, and four of these peaks come before
-# most gradients. The tensors alone of the dense net and of ResNet-50 would fit in larger batches than it says. But that
-# counts for less here: no network fits a larger batch than by the rule.
+# The rule promises too much for all but GPT-2, most for AlexNet. It leaves out the gaps and the scratch memory that *fits
+# up to* allows for; tensors alone come close to it. It also asks too much: it adds all gradients to all maps, and four of
+# these peaks come before most gradients. The tensors alone of the dense net and of ResNet-50 would fit in larger batches
+# than it says. On this card that counts for less: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -774,12 +774,13 @@ owned = {(card, usd): usd * lost + power[card] for card in own for usd in own[ca
 what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
 # %% [markdown] slide="notes"
-# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision. With 150 GB of storage while it runs, 2
-# cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36. For nothing, at Kaggle's 30 hours a week, one T4 takes 26
-# days in mixed precision, and both 13 at least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's
-# sessions end after some hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more
-# than any other row costs (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020
-# on the model was 5 to 54 % too fast.
+# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode 410 and 700
+# images a second. With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed
+# precision for 36. For nothing, at Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and both 13 at
+# least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's sessions end after some
+# hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs
+# (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to
+# 54 % too fast.
 #
 # A V100 costs as little in mixed precision. By NVIDIA's own program it was 1.4 times as fast (*Further*) and would be the
 # cheapest; nobody timed the A5000 by that. But it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
@@ -841,8 +842,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
-# take them 12 hours and a T4 11 minutes: borrow one. ImageNet on 16 cores is a bound from below: cores share their
-# memory's bandwidth, and images must be decoded too. If you have 16 to spare, count them as a fourth budget.
+# take them 12 hours and a T4 11 minutes: borrow one. The line on 16 cores supposes that they scale perfectly and that
+# images come decoded. If you have 16 to spare, count them as a fourth budget.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -881,8 +882,8 @@ buying(own[card], asked, power[card], weekly, weeks)
 #
 # - **Nothing:** a T4; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000.
-# - **1,000:** the same; or your own 3090, if it works 43 hours a week for two years (22 if sold for half), twice that with
-#   a computer.
+# - **1,000:** the same; or a 3090 of 500 dollars, if it works 43 hours a week for two years (22 if sold for half), twice
+#   that with a computer.
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -890,10 +891,11 @@ buying(own[card], asked, power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
 #   A5000's time for 20 % more money.
-# - *1,000:* you rent an A5000 otherwise, and a card costs 500 dollars; with a computer, for 1,000, it is 86 (43) hours.
-#   At 20 hours a week the card pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18,
-#   the card alone has to work 54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, the card
-#   alone is cheaper from the first hour than a 3090 there.
+# - *1,000:* you rent an A5000 otherwise. 500 dollars is the lowest used price; at 744, the middle of the guides'
+#   ranges, a card has to work 64 hours (32). With a computer, for 1,000, it is 86 (43) hours. At 20 hours a week the
+#   card pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, the card alone has to
+#   work 54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, the card alone is cheaper from
+#   the first hour than a 3090 there.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it

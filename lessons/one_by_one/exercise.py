@@ -141,8 +141,8 @@ graded.break_even(break_even)
 #   of 3 × 3, and there is at least one of 1 × 1; a ReLU follows each convolution;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools);
 # - no part of the images is left out to save memory: whichever value of an image is changed, some output changes;
-# - the peak of a traced forward and backward pass of 6 images is **at most 85 %** of the original's, and the step
-#   computes no more than it did.
+# - the peak of a traced forward and backward pass of 6 images is **at most 85 %** of the original's, and the
+#   step computes no more than it did.
 #
 # `bottleneck()` takes no arguments and returns the network.
 

@@ -153,8 +153,8 @@ graded.pool_balance(pool_balance)
 # - everything is trained, and a ReLU follows every convolution, as in the original;
 # - the first convolution reads the images as they are, and no part of them is left out to save memory: whichever value
 #   is changed, some output changes;
-# - the peak of a traced training step is **at most 43 %** of the original's, and the step
-#   computes no more than it did.
+# - the peak of a traced training step is **at most 43 %** of the original's, and the step computes no
+#   more than it did.
 #
 # `pooled_well()` takes no arguments and returns the network.
 

@@ -188,6 +188,7 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     forward = steps.replayed.ran[: steps.replayed.done["output 1"]]
     convolutions = [one for one in forward if one.name == "convolution"]
     rectified = _rectified(record, values)
+    theirs, original_flops = _steps(original.build, original, images)
     return replace(
         seen,
         without_gradient=tuple(
@@ -203,9 +204,9 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
         other_side=_other_side(record, forward, original),
         operators=steps.replayed.operators,
         peak=steps.peak,
-        original_peak=_steps(original.build, original, images)[0].peak,
+        original_peak=theirs.peak,
         flops=flops,
-        original_flops=_steps(original.build, original, images)[1],
+        original_flops=original_flops,
     )
 
 

@@ -154,8 +154,8 @@ graded.times_smaller(times_smaller)
 # - everything is trained, and a ReLU follows every convolution, as in the original;
 # - the first convolution reads the images as they are, and no part of them is left out to save memory: whichever value
 #   is changed, some output changes;
-# - the peak of a traced training step is **at most 70 %** of the original's, and the step
-#   computes no more than it did.
+# - the peak of a traced training step is **at most 70 %** of the original's, and the step computes no
+#   more than it did.
 #
 # `strided()` takes no arguments and returns the network.
 
