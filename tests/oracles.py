@@ -122,7 +122,7 @@ class LiveStorages:
     """The bytes of all real storages seen so far that still exist."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.known: dict[int, StorageWeakRef] = {}
 
     def see(self, values: Any) -> None:
         for tensor in tree_leaves(values):
@@ -130,11 +130,12 @@ class LiveStorages:
                 storage = tensor.untyped_storage()
                 # An address is not used again while a weak reference to it is held.
                 if storage._cdata not in self.known:
-                    self.known[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                    self.known[storage._cdata] = StorageWeakRef(storage)
 
     def bytes(self) -> int:
-        self.known = {key: entry for key, entry in self.known.items() if not entry[0].expired()}
-        return sum(size for _, size in self.known.values())
+        self.known = {key: reference for key, reference in self.known.items() if not reference.expired()}
+        storages = map(torch.UntypedStorage._new_with_weak_ptr, (one.cdata for one in self.known.values()))
+        return sum(storage.nbytes() for storage in storages)  # as large as they are now: an operator may resize one
 
 
 def _nothing(*anything: Any) -> None:

@@ -28,6 +28,7 @@ class Update:
     state: list[int]  # the storages of the optimizer's state, those included that take the place of others
     before: int  # how many storages existed before it ran
     uncleared: list[int]  # parameters that it does not update, and whose gradients its zero_grad leaves alone
+    freed: dict[int, int]  # parameters whose gradients it lets go of -> before which of its events
 
     def after(self, first: int, clears: bool) -> Run:
         """State and temporaries with events counted from `first` on, and `zero_grad` at the end if it `clears`."""
@@ -98,6 +99,9 @@ def make_tape(
     if update is not None and clears:
         born = np.array([storage.birth for storage in storages]) > 0
         death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
+    for parameter, event in {} if update is None else update.freed.items():
+        if (gradient := small.gradients[parameter]) is not None:
+            death[gradient] = len(small.events) + event
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 
@@ -128,6 +132,27 @@ def make_tape(
         count_flops=count_flops,
         uses=np.array(small.uses(), dtype=np.int64).reshape(-1, 3),
     )
+
+
+def in_proportion(small: Run, large: Run, batches: tuple[int, int]) -> bool:
+    """Whether all that grows does so from nothing: then a line through two batches is one through all."""
+    first, second = batches
+    return all(
+        a == b or a * second == b * first
+        for one, other in zip(small.storages, large.storages, strict=True)
+        for a, b in zip(one.shape, other.shape, strict=True)
+    )
+
+
+def check_third(tape: Tape, run: Run, batch: int) -> None:
+    """Raise NotAffine unless a run at a third batch lies on the lines: a square in one dimension does not."""
+    sizes = [storage.size for storage in run.storages]
+    expected = (tape.fixed + tape.per_sample * batch)[: len(sizes)].tolist()
+    ran = [event.op for event in run.events]
+    broken = [i for i, (one, other) in enumerate(zip(sizes, expected, strict=True)) if one != other]
+    if broken or ran != list(tape.event_ops[: len(ran)]):
+        layer = run.storages[broken[0]].layer if broken else "the step"
+        raise NotAffine(f"the size of a tensor in {layer} is not fixed + per_sample * batch")
 
 
 def _followed(lines: tuple[Int64, Int64], flat: list[int]) -> tuple[Int64, Int64]:

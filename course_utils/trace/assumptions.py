@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 
 from torch import nn
 
+from course_utils.trace.inputs import LARGE_BATCH, LARGE_BATCH_OF_ROWS, SMALL_BATCH
+
 # Of every trace of a training step, unless it is told where gradients are cleared; or of every one with lines.
 CLEARED = (
     'gradients are cleared between two steps; if between forward and backward, as in Lightning, say zero_grad="before '
     'backward"; if they are zeroed and not freed, set_to_none=False'
 )
-SAME_WAY = "every batch runs the operators that the two traced batches run: no branch on a batch in between"
-STANDING = frozenset({CLEARED, SAME_WAY})
+SAME_WAY = "every batch runs the operators that batches {} and {:,} run: the step branches at no other batch"
 
 COMPILED = "compiled, but traced as eager: a compiled step fuses operators, and mostly needs less"
 CHOSEN_ON_CPU = "kernels chosen as on the CPU, because on meta tensors it looks at values"
@@ -40,6 +41,19 @@ def outside(name: str, network: str) -> str:
 def uncleared(count: int) -> str:
     """Parameters with gradients that the optimizer does not hold."""
     return f"gradients of {count} parameters that the optimizer does not update: never cleared by its zero_grad"
+
+
+def same_way(first: int, second: int) -> str:
+    """Every trace with lines."""
+    return SAME_WAY.format(first, second)
+
+
+STANDING = frozenset({CLEARED, *(same_way(SMALL_BATCH, one) for one in (LARGE_BATCH, LARGE_BATCH_OF_ROWS))})
+
+
+def counted(name: str) -> str:
+    """A number that the step changes."""
+    return f"{name} is another number after every step: traced as in the second one"
 
 
 def by_lot(batch: int, peaks: list[int]) -> str:

@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
 _ATOMS = (type(None), bool, int, float, str)
-_OWN = {"_parameters", "_buffers", "_modules"}
-_LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
+MODULES_OWN = {"_parameters", "_buffers", "_modules"}
+LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict)
 
@@ -35,7 +35,7 @@ def held(value: Any) -> Iterable[Any]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
     if isinstance(value, FunctionType):
-        return [one for _, one in _named(value)]
+        return [one for _, one in named(value)]
     if isinstance(value, MethodType):
         return value.__self__, value.__func__
     if isinstance(value, functools.partial):
@@ -43,7 +43,8 @@ def held(value: Any) -> Iterable[Any]:
     return getattr(value, "__dict__", {}).values()
 
 
-def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function closes over, its defaults, and the globals that it names, if no library brings it."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -51,7 +52,7 @@ def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
     yield from (("", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
-    if not function.__code__.co_filename.startswith((*_LIBRARIES, "<frozen")):
+    if not function.__code__.co_filename.startswith((*LIBRARIES, "<frozen")):
         names = _global_names(function.__code__)
         yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
@@ -87,7 +88,7 @@ def _members(module: nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(module).items()
-        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in _OWN))
+        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
     ]
 
 
@@ -101,6 +102,17 @@ def _in_lists(members: list[tuple[str, Any]]) -> Iterator[Tensor]:
     for name, value in members:
         if type(value) in _PLAIN and not (name.endswith("_hooks") or _is_bare(value)):
             yield from reached(value, Tensor, through_functions=False)
+
+
+def hooks_of(module: nn.Module) -> Iterator[Any]:
+    """The hooks of a module, and of its own parameters."""
+    for name, value in vars(module).items():
+        if name.endswith("_hooks") and isinstance(value, dict):
+            yield from value.values()
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            yield from (parameter._backward_hooks or {}).values()
+            yield from (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values()
 
 
 class OnShapes:
@@ -153,6 +165,11 @@ class OnShapes:
         """Of the copies of what modules held in lists and the like, those that the copied modules hold still."""
         kept = {id(one) for _, child in modules for one in _in_lists(_members(child))} if self.held else ()
         return [tensor for tensor in self.held if id(tensor) in kept]
+
+    def still_named(self, functions: Iterable[Any]) -> list[Tensor]:
+        """Of the tensors found outside of networks, those that the copied functions hold still."""
+        kept = {id(one) for one in reached(list(functions), Tensor)} if self.tensors else ()
+        return [tensor for tensor in self.tensors.values() if id(tensor) in kept]
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:
@@ -256,7 +273,7 @@ class OnShapes:
         return twin
 
     def _function(self, function: FunctionType) -> Any:
-        named = dict(_named(function))
+        names = dict(named(function))
         cells = tuple(CellType() for _ in function.__closure__ or ())
         twin = FunctionType(function.__code__, dict(function.__globals__), function.__name__, None, cells)
         self.tell(function, twin)
@@ -264,11 +281,11 @@ class OnShapes:
         twin.__defaults__, twin.__kwdefaults__ = self(function.__defaults__), self(function.__kwdefaults__)
         inside = function.__code__.co_freevars
         for name, cell in zip(inside, cells, strict=True):
-            if name in named:
-                cell.cell_contents = self(named[name], name)
-        for name in named:
+            if name in names:
+                cell.cell_contents = self(names[name], name)
+        for name in names:
             if name and name not in inside and name in twin.__globals__:
-                twin.__globals__[name] = self(named[name], name)
+                twin.__globals__[name] = self(names[name], name)
         return twin
 
     def _optimizer(self, optimizer: Optimizer) -> Optimizer:

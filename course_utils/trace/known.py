@@ -90,7 +90,7 @@ class KnownValues:
                 if isinstance(one, Tensor):
                     self.forget(one)
             return
-        for one, value in zip(results, [values] if isinstance(values, Tensor) else values, strict=False):
+        for one, value in zip(results, [values] if isinstance(values, Tensor) else values or (), strict=False):
             if not isinstance(one, Tensor) or one.untyped_storage()._cdata in self._flat:
                 continue  # in place: written where it is carried
             if isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:

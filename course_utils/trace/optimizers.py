@@ -94,9 +94,12 @@ class UpdateTracer:
         device, fake = ("meta", False) if fakes is None else ("cpu", True)
         host_counts = fake or not self.on_cuda
         with nullcontext() if fakes is None else fakes:
-            made = [nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device=device)) for p in trained]
+            made = [
+                nn.Parameter(torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=device)) for p in trained
+            ]
             layer_of = {id(parameter): layer for parameter, layer in zip(made, layers, strict=True)}
             optimizers, network = self._made_of(made, trained, device)
+            known = {tensor.untyped_storage()._cdata for tensor in network}
             for parameter in made:
                 parameter.grad = torch.empty_like(parameter)
             fused, quick = _Fused(), kernels.WritesSkipped()  # type: ignore[no-untyped-call]
@@ -104,10 +107,15 @@ class UpdateTracer:
                 _step(optimizers)  # makes the state, which the first step of a real run does too
             for _ in range(STEPS):
                 recorder = Recorder(OPTIMIZER, device, host_counts, fake)
+                gradients = []
                 for parameter, layer in zip(made, layers, strict=True):
                     recorder.watch_tensor(parameter, ROLE["parameters"], layer)
-                    recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer)  # type: ignore[arg-type]
-                for layer, tensor in state_of(optimizers, layer_of, network):
+                    parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
+                    gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
+                for tensor in network:
+                    if tensor.is_meta or host_counts:
+                        recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
+                for layer, tensor in state_of(optimizers, layer_of, known):
                     if tensor.is_meta or host_counts:
                         recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
                 tensor = None  # type: ignore[assignment]  # nothing here may keep it alive
@@ -118,7 +126,7 @@ class UpdateTracer:
                     _step(optimizers)
                     recorder.closed = True
                 if max(recorder.storages, default=0) >= before:  # something made in the step outlives it
-                    for layer, tensor in state_of(optimizers, layer_of, network):
+                    for layer, tensor in state_of(optimizers, layer_of, known):
                         index = recorder.index_of(tensor)
                         if index is not None and index >= before:
                             storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
@@ -127,16 +135,18 @@ class UpdateTracer:
                 state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
                 left = [storages[i].size for i in state if storages[i].death == ALIVE]
                 if sorted(left) == sorted(storages[i].size for i in state if i < before):
-                    updated = {*map(id, _updated(reached(optimizers, Optimizer)))}
-                    uncleared = [i for i, one in enumerate(made) if id(one) not in updated]
-                    return Update(recorder.record, state, before, uncleared)
+                    held_by_them = {*map(id, updated(reached(optimizers, Optimizer)))}
+                    uncleared = [i for i, one in enumerate(made) if id(one) not in held_by_them]
+                    deaths = {place: storages[index].death for place, index in enumerate(gradients)}
+                    freed = {place: death for place, death in deaths.items() if death != ALIVE}
+                    return Update(recorder.record, state, before, uncleared, freed)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
     def _made_of(
         self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str
-    ) -> tuple[list[Optimizer], set[int]]:
-        """The optimizers on what was made; and the storages that are the network's own, no state of theirs."""
-        network = {tensor.untyped_storage()._cdata for tensor in made}
+    ) -> tuple[list[Optimizer], list[Tensor]]:
+        """The optimizers on what was made; and the tensors that are the network's own, no state of theirs."""
+        network: list[Tensor] = list(made)
         if not made:  # whatever updates the parameters has also cleared their gradients
             return [], network
         if isinstance(self.chosen, str):
@@ -151,8 +161,10 @@ class UpdateTracer:
                 )
             if not (kind := type(optimizer)).__module__.startswith("torch.optim"):
                 self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
+                if len(trained) < sum(copied is not None for _, copied in self.own):
+                    self.assume(f"{kind.__name__} is made of the parameters that get a gradient, and of no others")
         shapes = self._shapes(made, trained, device)
-        network |= {shapes.memo[id(t)].untyped_storage()._cdata for t in shapes.originals}
+        network += [shapes.memo[id(t)] for t in shapes.originals]
         if any(shapes.memo.get(id(t), t) is not t or (is_real(t) and t.dim()) for t in reached(optimizers, Tensor)):
             optimizers = [shapes(optimizer) for optimizer in optimizers]
         _check(optimizers, network)
@@ -179,13 +191,15 @@ class UpdateTracer:
         return shapes
 
 
-def _updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    """The parameters of optimizers."""
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
 
 
-def _check(optimizers: list[Optimizer], network: set[int]) -> None:
-    for parameter in _updated(optimizers):
-        if parameter.untyped_storage()._cdata not in network:
+def _check(optimizers: list[Optimizer], network: list[Tensor]) -> None:
+    known = {tensor.untyped_storage()._cdata for tensor in network}
+    for parameter in updated(optimizers):
+        if parameter.untyped_storage()._cdata not in known:
             raise TraceError(
                 f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
                 "have: make what holds it a part of the network"

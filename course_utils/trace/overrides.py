@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class _Tracing(threading.local):
-    """What this thread traces for: None where it does not trace, or runs what torch itself chooses."""
+    """What this thread traces for: None where it does not trace."""
 
     target: str | None = None
     assumptions: dict[str, None] | None = None
@@ -54,8 +54,9 @@ def registered() -> Iterator[None]:
 
 @contextmanager
 def of(target: str) -> Iterator[dict[str, None]]:
-    """While active, this thread's operators on shapes run what the target, "cuda" or "cpu", would.
+    """While active, this thread's operators on shapes run what the target would.
 
+    The target is "cuda", "cpu" or "fake cpu", for fake CPU tensors, of which torch itself chooses most kernels well.
     Yields the assumptions made, in order.
     """
     before = _TRACING.target, _TRACING.assumptions
@@ -69,7 +70,7 @@ def of(target: str) -> Iterator[dict[str, None]]:
 
 
 def target() -> str | None:
-    """What this thread traces for, where choices are made for it here."""
+    """What this thread traces for."""
     return _TRACING.target
 
 
@@ -77,18 +78,19 @@ def _register() -> Any:
     library: Any = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some stand in for another rule
-        for name, (on_cuda, on_cpu) in CHOSEN.items():
-            plain = overload(name).decompose
-            library.impl(name, _in_traces(on_cuda, plain), "AutogradCPU")
-            library.impl(name, _in_traces(on_cuda, plain, on_cpu), "AutogradMeta")
+        for name, ours in CHOSEN.items():
+            for key, on_cpu in (("AutogradCPU", "fake cpu"), ("AutogradMeta", "cpu")):
+                chosen = {target: kernel for target, kernel in ours.items() if target in ("cuda", on_cpu)}
+                library.impl(name, _in_traces(chosen, _own_kernel(name)), key)
         for name, kernel in META_KERNELS.items():
             library.m.impl(name, "Meta", kernel, False)  # `library.impl` refuses: by itself torch takes these apart
         for kind, names in AUTOCAST.items():
             for name in names:
                 if (operator := overload(name)) is not None:
-                    known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
-                    plain = _float32(operator) if known else _as_it_comes(operator)
-                    library.impl(name, _in_traces(AUTOCAST_RULES[kind](operator), plain), "AutocastCPU")
+                    has = partial(torch._C._dispatch_has_kernel_for_dispatch_key, f"aten::{name}")
+                    made_of_others = _own_kernel(name) if has("CompositeImplicitAutograd") else _as_it_comes(operator)
+                    plain = _float32(operator) if has("AutocastCPU") else made_of_others
+                    library.impl(name, _in_traces({"cuda": AUTOCAST_RULES[kind](operator)}, plain), "AutocastCPU")
     return library
 
 
@@ -98,11 +100,12 @@ def overload(name: str) -> Any:
     return getattr(getattr(aten, packet, None), overload or "default", None)
 
 
-def _in_traces(
-    of_cuda: Callable[..., Any], other: Callable[..., Any], of_cpu: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
-    ours = {"cuda": of_cuda, "cpu": of_cpu or other}
+def _own_kernel(name: str) -> Callable[..., Any]:
+    """Torch's own, whatever stands in for it: not `decompose`, which takes one of Python's where there is one."""
+    return partial(overload(name)._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
+
+def _in_traces(ours: dict[str, Callable[..., Any]], other: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         return ours.get(_TRACING.target or "", other)(*args, **kwargs)
 
@@ -173,10 +176,10 @@ class _Operators(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
+        self.names: dict[str, None] = {}  # in their order
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__)
+        self.names[func.overloadpacket.__name__] = None
         return func(*args, **(kwargs or {}))
 
 
@@ -247,10 +250,34 @@ def _rms_norm_backward(
     )
 
 
-# By name: what CUDA runs, and what the CPU does, None where it is what torch chooses.
-CHOSEN: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
-    "scaled_dot_product_attention": (_attention, _attention_of_cpu),
-    "softmax.int": (_softmax, None),
+def _one_hot_on_cuda(x: Tensor, classes: int = -1) -> Tensor:
+    """Zeros with ones written there, as on real tensors: on shapes torch compares with all classes instead.
+
+    Source: aten/native/Onehot.cpp.
+    """
+    shape = (*x.shape, int(x.max().item()) + 1 if classes == -1 else classes)
+    return torch.zeros(shape, dtype=x.dtype, device=x.device).scatter_(-1, x.unsqueeze(-1), 1)
+
+
+def _one_hot_on_cpu(x: Tensor, classes: int = -1) -> Tensor:
+    """The same, after a look at the smallest and the largest class, which every version of torch takes otherwise."""
+    for name in _looks_of_one_hot():
+        getattr(x, name)()
+    return _one_hot_on_cuda(x, classes)
+
+
+@lru_cache(maxsize=1)
+def _looks_of_one_hot() -> tuple[str, ...]:
+    with _disable_current_modes(), _Operators() as ran:
+        _own_kernel("one_hot")(torch.zeros(1, dtype=torch.int64), 1)
+    return tuple(name for name in ran.names if name in ("min", "max", "aminmax"))
+
+
+# By name and target, where it is not what torch chooses.
+CHOSEN: dict[str, dict[str, Callable[..., Any]]] = {
+    "scaled_dot_product_attention": {"cuda": _attention, "cpu": _attention_of_cpu},
+    "softmax.int": {"cuda": _softmax},
+    "one_hot": {"cuda": _one_hot_on_cuda, "cpu": _one_hot_on_cpu, "fake cpu": _one_hot_on_cpu},
 }
 META_KERNELS: dict[str, Callable[..., Any]] = {
     "mish_backward": lambda gradient, x: torch.empty_like(x),

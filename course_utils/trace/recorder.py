@@ -105,6 +105,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.alive: dict[int, int] = {}  # address of a storage -> its number
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
+        self._free: set[int] = set()  # storages that count nothing, being on the host
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
 
         self.weight_copies = WeightCopies()
@@ -146,6 +147,38 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def index_of(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage, None if it is unknown."""
         return self.alive.get(tensor.untyped_storage()._cdata)
+
+    def free(self, indices: list[int]) -> None:
+        """Let storages count nothing."""
+        for index in indices:
+            self.record.storages[index].size = 0
+
+    def _is_resized(self, index: int, storage: Any) -> bool:
+        return index not in self._free and storage.nbytes() != self.record.storages[index].size
+
+    def _index_as_noted(self, storage: Any, is_written: bool) -> int | None:
+        index = self.alive.get(storage._cdata)
+        if index is not None and not is_written and self._is_resized(index, storage):
+            raise ValueError(self._resized_by_hand(index))
+        return index
+
+    def _resized_by_hand(self, index: int) -> str:
+        layer = self.record.storages[index].layer
+        return f"a storage made in {layer} is resized by hand, between two operators: its bytes cannot be followed"
+
+    def check_sizes(self) -> None:
+        """Raise ValueError if a storage has become another size, and no operator did it."""
+        for index, reference in self.storages.items():
+            storage = reference()
+            if storage is not None and self._is_resized(index, storage):
+                raise ValueError(self._resized_by_hand(index))
+
+    def _as_another(self, index: int, storage: Any, tensor: Tensor) -> int:
+        """An operator gave a storage another size (`out=`): one dies and one is born. Returns its number."""
+        old = self.record.storages[index]
+        old.death = len(self.record.events)
+        del self.alive[storage._cdata], self.storages[index]
+        return self.watch(storage, tuple(tensor.shape), old.role, old.layer, old.is_map)
 
     def forget_storages(self) -> None:
         """Let go of the storages once all is known of them: what waits for their deaths holds the recorder."""
@@ -223,17 +256,18 @@ class Recorder(Unwrapped, TorchDispatchMode):
         elif (index := self.index_of(out)) is not None:
             storage = self.record.storages[index]
             storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
+            self._free.add(index)
 
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
         node = _running_node() if self.phase == BACKWARD else None
         recomputed = node is not None and torch.is_grad_enabled()
         layer, role = self._layer_and_role(node, recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
-        read = [self.alive.get(tensor.untyped_storage()._cdata) for tensor in inputs]
+        read = [self._index_as_noted(tensor.untyped_storage(), operator.writes) for tensor in inputs]
         name = operator.name
         if name in WRITES_A_NUMBER and read[-1] is not None and read[-1] == self._number:
             name = self._write_number(name, inputs, read[-1])
-        written, born = self._written(outputs, role, layer)
+        written, born = self._written(outputs, role, layer, operator.writes)
         call = Call(name, operator.writes, self.phase, layer, role, node, inputs, outputs, read, written, born)
         for observer in self._observers_of.get(name) or self._find_observers(name):
             observer.see(call, self.record)
@@ -254,12 +288,14 @@ class Recorder(Unwrapped, TorchDispatchMode):
         )
         self.record.events.append(event)
 
-    def _written(self, outputs: list[Tensor], role: int, layer: str) -> tuple[list[int], list[int]]:
+    def _written(self, outputs: list[Tensor], role: int, layer: str, in_place: bool) -> tuple[list[int], list[int]]:
         """The storages of an operator's results, and those of them that are new."""
         written, born = [], []
         for tensor in outputs:
             storage = tensor.untyped_storage()
             index = self.alive.get(storage._cdata)
+            if index is not None and in_place and self._is_resized(index, storage):
+                index = self._as_another(index, storage, tensor)
             if index is None:
                 if not self._is_counted(tensor):
                     continue
@@ -287,6 +323,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         storage.role, storage.is_map = ROLE["other"], False
         if not self.host_counts:
             storage.size = 0
+            self._free.add(number)
         inputs[-1] = inputs[-1].as_strided((), ())
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 

@@ -21,19 +21,20 @@ from torch.utils.weak import TensorWeakRef
 
 from course_utils.memory import ROLE, Ledger, Tape
 from course_utils.surroundings import Draws, as_if_real, no_garbage_collection, quiet
-from course_utils.trace import assumptions, overrides
-from course_utils.trace.affine import NotAffine, Update, make_tape
-from course_utils.trace.copying import MARK, OnShapes
+from course_utils.trace import assumptions, devices, overrides
+from course_utils.trace.affine import NotAffine, Update, check_third, in_proportion, make_tape
+from course_utils.trace.copying import MARK, OnShapes, hooks_of
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes, is_real
-from course_utils.trace.inputs import StepSpec
+from course_utils.trace.inputs import THIRD_BATCH, StepSpec
 from course_utils.trace.known import LARGEST
 from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
-from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of
+from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of, updated
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
 from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
+from course_utils.trace.state import State
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -95,7 +96,9 @@ class Tracer:
         self.assumptions.update(self._given)
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
-        self._fresh = [(child, dict(vars(child)), dict(child._buffers)) for _, child in self.modules]
+        hooks = [one for _, child in self.modules for one in hooks_of(child)]
+        self._functions = [self.step.forward, self.step.loss, *hooks]
+        self._state = State(self.modules, self._functions)
 
     def resized(self, sizes: dict[str, int]) -> Tracer:
         """The same network in a step of other sizes."""
@@ -105,6 +108,8 @@ class Tracer:
         return other
 
     def _become_fake(self) -> None:
+        self._state.put_back()
+        self._left = []
         self._set_up(self.model, fake=True)
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
@@ -165,21 +170,21 @@ class Tracer:
             LeakError: it leaves more behind every time it runs.
         """
         with self.draws.watched():
-            return self._run(batch)
+            try:
+                return self._run(batch)
+            finally:  # what a step keeps is of its batch
+                self._state.put_back()
+                self._left = []
 
     def _run(self, batch: int) -> Run:
-        kept = bool(self._left)
         try:
             recorder = self._steady(batch)
         except TraceError as error:
-            if kept and not isinstance(error, LeakError):  # of another batch, which the module has kept
-                self._forget()
-                return self._run(batch)
             if self.fake is not None or isinstance(error, LeakError) or not self._may_pass_as_fake(error):
                 raise
             self._become_fake()
             recorder = self._steady(batch)
-            if self.target == "cuda":
+            if self.target == "cuda" and not isinstance(error.__cause__, devices.AutocastOnMeta):
                 self._assume(assumptions.CHOSEN_ON_CPU)
         ran = {event.op for event in recorder.record.events}
         same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
@@ -196,23 +201,19 @@ class Tracer:
         return recorder.record
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
-        return self.target == "cpu" or (error.__cause__ is not None and needs_values(error.__cause__))
-
-    def _forget(self) -> None:
-        """Take what modules kept for their next step from them."""
-        for child, attributes, buffers in self._fresh:
-            vars(child).clear()
-            vars(child).update(attributes)
-            child._buffers.clear()
-            child._buffers.update(buffers)
-        self._left = []
+        found = error.__cause__
+        of_card = isinstance(found, devices.AutocastOnMeta) or (found is not None and needs_values(found))
+        return self.target == "cpu" or of_card
 
     def _steady(self, batch: int) -> Recorder:
+        counted: list[str] = []
         for _ in range(4):
-            found = _sizes(self._left), len(self._lasting)
+            found, numbers = (_sizes(self._left), len(self._lasting)), self._state.numbers()
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
-            if (_sizes(self._left), len(self._lasting)) == found:
+            before, counted = counted, [name for name, n in self._state.numbers().items() if numbers.get(name, n) != n]
+            if (_sizes(self._left), len(self._lasting)) == found and (before or not counted):
+                self._assume(*map(assumptions.counted, set(before) & set(counted)))
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
@@ -255,18 +256,10 @@ class Tracer:
             for parameter in self._lasting:
                 parameter.grad = torch.empty_like(parameter)
                 recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], self.owner[id(parameter)])
-            for path, child in self.modules:
-                for value in (*child._buffers.values(), *vars(child).values()):
-                    if isinstance(value, Tensor):
-                        recorder.watch_tensor(value, ROLE["other"], path or self.name)
-            for layer, tensor in state_of(self._shapes.optimizers, self.owner, set(recorder.alive)):
-                if recorder.host_counts or tensor.is_meta:
-                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
-            for tensor in (*self._shapes.still_held(self.modules), *self._shapes.tensors.values()):
-                if recorder.host_counts or tensor.is_meta:
-                    recorder.watch_tensor(tensor, ROLE["other"], self.name)
+            states = self._watch_what_is_kept(recorder)
             for layer, tensor in named if training else named[: len(named) - self.step.labels]:
                 recorder.watch_tensor(tensor, ROLE["input"], layer)
+            del layer, tensor
             while self._left:  # emptied as it is read: nothing here may keep a storage alive
                 recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
                 del self._left[0]
@@ -277,6 +270,9 @@ class Tracer:
             try:
                 with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
+                for optimizer, indices in states:
+                    if any(parameter.grad is not None for parameter in updated([optimizer])):
+                        recorder.free(indices)  # it steps after the backward pass, where its state is counted
             finally:
                 for handle in handles:
                     handle.remove()
@@ -285,12 +281,33 @@ class Tracer:
                 self._recorder = None
             return recorder
 
+    def _watch_what_is_kept(self, recorder: Recorder) -> list[tuple[Any, list[int]]]:
+        """Note all that exists before the step. Returns the state of each optimizer that the step reaches."""
+        for path, child in self.modules:
+            for value in (*child._buffers.values(), *vars(child).values()):
+                if isinstance(value, Tensor):
+                    recorder.watch_tensor(value, ROLE["other"], path or self.name)
+        states = []
+        for optimizer in self._shapes.optimizers:
+            tensors = state_of([optimizer], self.owner, set(recorder.alive))
+            counted = [(layer, tensor) for layer, tensor in tensors if recorder.host_counts or tensor.is_meta]
+            states.append(
+                (optimizer, [recorder.watch_tensor(t, ROLE["optimizer state"], layer) for layer, t in counted])
+            )
+        for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._functions)):
+            if recorder.host_counts or tensor.is_meta:
+                recorder.watch_tensor(tensor, ROLE["other"], self.name)
+        return states
+
     @contextmanager
     def _kernels(self) -> Iterator[None]:
-        if self.target == "cpu" and self.fake is not None:
-            yield  # torch itself chooses
-            return
-        with overrides.of(self.target) as assumptions:
+        """What runs, and what the step hears of its device, is as on the target."""
+        kernels = "fake cpu" if self.target == "cpu" and self.fake is not None else self.target
+        with (
+            overrides.of(kernels) as assumptions,
+            devices.of(self.target, self.fake is None, self._assume),
+            devices.heard(self._state.functions, self.target, self.device),
+        ):
             yield
         self.assumptions.update(assumptions)
 
@@ -333,6 +350,7 @@ class Tracer:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
                     loss.backward()
+                recorder.check_sizes()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise
@@ -344,6 +362,7 @@ class Tracer:
         for index, layer in recorder.accumulation.found:
             mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
+        record.gradients = [recorder.index_of(p.grad) for p in self._trained if p.grad is not None]
         cleared = {*map(id, self.parameters)} - self._uncleared if self.step.clears_at_end else set()
         self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
@@ -388,7 +407,7 @@ class Tracer:
 
     def affine(self) -> tuple[Tape | None, str]:
         """The step at every batch, or None and the reason why no straight line fits."""
-        with nullcontext() if self.target == "cpu" and self.fake is not None else overrides.registered():
+        with overrides.registered():
             return self._affine()
 
     def _affine(self) -> tuple[Tape | None, str]:
@@ -411,13 +430,16 @@ class Tracer:
             self._assume(assumptions.uncleared(len(self._uncleared)))
             small = self.run(first)
         try:
-            found, why = self._tape(small, self.run(second)), ""
+            large = self.run(second)
+            found, why = self._tape(small, large), ""
+            if not in_proportion(small, large, self.batches):
+                check_third(found, self.run(THIRD_BATCH), THIRD_BATCH)
         except (NotAffine, TraceError) as reason:
             found, why = None, str(reason)
         if found is None or self.draws.seen:
             self._try_again(first)
         else:
-            self._assume(assumptions.SAME_WAY)
+            self._assume(assumptions.same_way(first, second))
         return found, why
 
     def _try_again(self, batch: int) -> None:

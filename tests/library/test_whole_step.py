@@ -496,7 +496,7 @@ def test_a_compiled_network_is_traced_as_eager_and_says_so() -> None:
 
 
 def test_a_branch_on_a_batch_between_the_traced_ones_is_taken_for_granted() -> None:
-    assert set(training_step(plain(), (8,), 5).assumptions) == STANDING
+    assert set(training_step(plain(), (8,), 5).assumptions) < STANDING
 
 
 # -- group norm on CUDA ----------------------------------------------------------------------------------------------

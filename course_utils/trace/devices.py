@@ -1,0 +1,181 @@
+"""What a step finds out about its device: that its tensors are on the target, and autocast for the target.
+
+Tensors without data are on "meta", or say that they are on the CPU. A step that looks (`x.is_cuda`,
+`x.device.type == "cuda"`, `x.cuda()`) would take another way than on its target, and autocast, which is made for one
+device, would do nothing. Both hold for the thread that traces alone.
+"""
+
+import dis
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from course_utils.trace.fakes import is_real
+
+MADE_BEFORE = (
+    'torch.autocast("cuda") that was made before the trace, where there is no card and it is disabled: taken as enabled'
+)
+
+
+class AutocastOnMeta(Exception):
+    """The step switches autocast on, which does nothing to meta tensors."""
+
+
+class _Step(threading.local):
+    """What this thread traces for; None where it does not trace."""
+
+    target: str | None = None
+    on_meta = False
+    assume: Callable[[str], None]
+
+
+_STEP = _Step()
+_LOCK = threading.Lock()
+_OPEN = {"traces": 0}
+_PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init__", "__enter__", "__exit__")}
+
+
+@contextmanager
+def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[None]:
+    """While active, `torch.autocast` in this thread is that of the target, "cuda" or "cpu".
+
+    A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's.
+
+    Args:
+        target: whose kernels the trace is for.
+        on_meta: whether the step's tensors are meta tensors, on which no autocast works.
+        assume: notes an assumption.
+    """
+    before = _STEP.target, _STEP.on_meta
+    with _LOCK:
+        _OPEN["traces"] += 1
+        if _OPEN["traces"] == 1:
+            _set_methods({"__init__": _init, "__enter__": _enter, "__exit__": _exit})
+    _STEP.target, _STEP.on_meta, _STEP.assume = target, on_meta, assume
+    try:
+        yield
+    finally:
+        _STEP.target, _STEP.on_meta = before
+        with _LOCK:
+            _OPEN["traces"] -= 1
+            if _OPEN["traces"] == 0:
+                _set_methods(_PLAIN)
+
+
+def _set_methods(methods: dict[str, Any]) -> None:
+    for name, method in methods.items():
+        setattr(torch.autocast, name, method)
+
+
+def _is_ours(frame: Any) -> bool:
+    """Whether autocast is asked for by this library, or by a checkpoint, which makes anew what it found."""
+    return str(frame.f_globals.get("__name__")).startswith(("torch.utils.checkpoint", "course_utils.trace"))
+
+
+def _init(
+    self: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: Any = None
+) -> None:
+    target = _STEP.target
+    if target is None or _is_ours(sys._getframe(1)) or device_type not in (target, "meta", "cpu"):
+        _PLAIN["__init__"](self, device_type, dtype, enabled, cache_enabled)
+    elif device_type == "cpu" != target:
+        _PLAIN["__init__"](self, target, dtype, False, cache_enabled)  # does nothing to tensors on a card
+    else:
+        wanted = torch.get_autocast_dtype(target) if dtype is None else dtype
+        _PLAIN["__init__"](self, "cpu", wanted, enabled, cache_enabled)
+    self.course_told = target is not None
+
+
+def _enter(self: Any) -> Any:
+    target = _STEP.target
+    if target is not None and not _is_ours(sys._getframe(1)):
+        if not getattr(self, "course_told", False) and self.device in (target, "cpu"):
+            self.course_before = self.device, self._enabled
+            disabled = target == "cuda" == self.device and not self._enabled and not torch.cuda.is_available()
+            if disabled:
+                _STEP.assume(MADE_BEFORE)
+            self._enabled = (self._enabled or disabled) and self.device == target
+            self.device = "cpu" if self.device == target else target
+        if _STEP.on_meta and self._enabled and self.device == "cpu":
+            _as_it_was(self)
+            raise AutocastOnMeta
+    return _PLAIN["__enter__"](self)
+
+
+def _exit(self: Any, *error: Any) -> Any:
+    out = _PLAIN["__exit__"](self, *error)
+    _as_it_was(self)
+    return out
+
+
+def _as_it_was(self: Any) -> None:
+    if hasattr(self, "course_before"):
+        self.device, self._enabled = self.course_before
+        del self.course_before
+
+
+# -- which device it is ------------------------------------------------------------------------------------------------
+
+
+def heard(functions: Iterable[FunctionType], target: str, device: str) -> AbstractContextManager[Any]:
+    """A mode in which the step's code hears of its target, where a function of it may ask; else nothing.
+
+    Args:
+        functions: all that run in the step.
+        target: what the device is to be.
+        device: where the trace's tensors are.
+    """
+    return _Hears(target, device) if any(_asks(function.__code__) for function in functions) else nullcontext()
+
+
+@lru_cache(maxsize=4096)
+def _asks(code: CodeType) -> bool:
+    """Whether code looks at the kind of a device, or names a card."""
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+    return (
+        {"device", "type"} <= names
+        or bool(names & {"is_cuda", "is_cpu", "is_meta", "get_device", "cuda"})
+        or any(isinstance(const, str) and const.startswith("cuda") for const in code.co_consts)
+        or any(isinstance(const, CodeType) and _asks(const) for const in code.co_consts)
+    )
+
+
+_ASKED: dict[str, Callable[[bool], Any]] = {  # what each attribute says, on a card or not
+    "device": lambda on_card: torch.device("cuda", 0) if on_card else torch.device("cpu"),
+    "is_cuda": lambda on_card: on_card,
+    "is_cpu": lambda on_card: not on_card,
+    "is_meta": lambda on_card: False,
+}
+_ANSWERS: dict[Any, Callable[[bool], Any]] = {
+    Tensor.get_device: lambda on_card: 0 if on_card else -1,
+    **{getattr(Tensor, name).__get__: answer for name, answer in _ASKED.items()},
+}
+
+
+class _Hears(TorchFunctionMode):
+    """Answers whoever asks a traced tensor for its device, torch and this library aside."""
+
+    def __init__(self, target: str, device: str) -> None:
+        super().__init__()
+        self.target, self.device = target, device
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        asking = str(sys._getframe(1).f_globals.get("__name__"))
+        if func in _ANSWERS and not asking.startswith(("torch.", "course_utils.trace")) and not is_real(args[0]):
+            return _ANSWERS[func](self.target == "cuda")
+        if func is Tensor.cuda and self.target == "cuda":
+            func, args = Tensor.to, (args[0], torch.device("cuda"))
+        return func(*map(self._here, args), **{key: self._here(value) for key, value in (kwargs or {}).items()})
+
+    def _here(self, value: Any) -> Any:
+        """A device that is meant to be the target's is where the trace's tensors are."""
+        kind = value.type if isinstance(value, torch.device) else value.partition(":")[0] if type(value) is str else ""
+        return torch.device(self.device) if kind == self.target else value

@@ -1,0 +1,398 @@
+"""What a step does inside its forward, loss, hooks and optimizer, against real CPU storages: caches, autocast, devices.
+
+Each case once gave a wrong figure and said nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from small_nets import Net, chain
+from test_whole_step import BATCH, plain, real, traced
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.memory import StepTrace
+from course_utils.trace import Spec, TraceError, training_step
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CACHE: dict[Any, Tensor] = {}
+COUNT = {"steps": 0}
+
+
+@pytest.fixture(autouse=True)
+def emptied() -> Iterator[None]:
+    """What the functions here keep is this test's alone."""
+    yield
+    CACHE.clear()
+    masks.cache_clear()
+    COUNT["steps"] = 0
+
+
+def on_the_cpu(run: Callable[[Any, Tensor], Any], **options: Any) -> StepTrace:
+    return training_step(Net(run), (8,), 5, "momentum", target="cpu", **options)
+
+
+momentum = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+
+
+# -- what a step keeps for the next --------------------------------------------------------------------------------
+
+
+def capped(net: Any, x: Tensor) -> Tensor:
+    """A pooled step that no line fits, with a buffer that only grows."""
+    if getattr(net, "buffer", None) is None or len(net.buffer) < len(x):
+        net.buffer = torch.zeros(len(x), 16)
+    hidden = F.relu(net.a(x)) + net.buffer[: len(x)]
+    pairs = torch.einsum("ic,jc->ij", hidden, hidden)
+    out: Tensor = net.c(hidden) + pairs.mean()
+    return out
+
+
+def by_length(net: Any, x: Tensor) -> Tensor:
+    """A cache in a dictionary of the module's."""
+    if not hasattr(net, "kept"):
+        net.kept = {}
+    if len(x) not in net.kept:
+        net.kept[len(x)] = torch.ones(len(x), 16)
+    out: Tensor = net.c(F.relu(net.a(x)) * net.kept[len(x)])
+    return out
+
+
+def in_a_global(net: Any, x: Tensor) -> Tensor:
+    if len(x) not in CACHE:
+        CACHE[len(x)] = torch.ones(len(x), 16)
+    out: Tensor = net.c(F.relu(net.a(x)) * CACHE[len(x)])
+    return out
+
+
+@functools.lru_cache
+def masks(rows: int) -> Tensor:
+    return torch.ones(rows, 16)
+
+
+def by_lru_cache(net: Any, x: Tensor) -> Tensor:
+    out: Tensor = net.c(F.relu(net.a(x)) * masks(len(x)))
+    return out
+
+
+def replaces(net: Any, x: Tensor) -> Tensor:
+    """The last module's attribute is another tensor after the step, and the old one is freed in its middle."""
+    hidden = F.relu(net.a(x))
+    net.c.seen = hidden.detach() * 2.0
+    out: Tensor = net.c(hidden)
+    return out
+
+
+KEEPING = {
+    "a buffer that only grows, in a step without a line": capped,
+    "a dictionary of the module's": by_length,
+    "a dictionary of the file's": in_a_global,
+    "lru_cache": by_lru_cache,
+    "an attribute that every step replaces": replaces,
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_what_a_step_keeps_is_kept_from_its_own_batch(name: str) -> None:
+    step = on_the_cpu(KEEPING[name])
+    for batch in (BATCH, 9, BATCH):
+        steps = traced(step, batch)
+        assert not CACHE
+        assert not masks.cache_info().currsize
+        expected = real(Net(KEEPING[name]), momentum, batch=batch, steps=3)
+        CACHE.clear()
+        masks.cache_clear()
+        assert steps == expected, batch
+
+
+def test_a_hook_keeps_in_a_list_of_its_own() -> None:
+    def hooked() -> nn.Module:
+        net, kept = plain(), []
+
+        def keep(module: nn.Module, args: Any, out: Tensor) -> None:
+            kept[:] = [out.detach().clone()]
+
+        net.b.register_forward_hook(keep)
+        return net
+
+    step = training_step(hooked(), (8,), 5, "momentum", target="cpu")
+    assert traced(step) == real(hooked(), momentum, steps=3)
+
+
+class Counting(Net):
+    """Every third step computes a penalty."""
+
+    def __init__(self) -> None:
+        super().__init__(chain)
+        self.steps = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = chain(self, x)
+        self.steps += 1
+        if self.steps % 3 == 0:
+            out = out + out.square().mean()
+        return out
+
+
+def counted_elsewhere(net: Any, x: Tensor) -> Tensor:
+    COUNT["steps"] += 1
+    out = chain(net, x)
+    return out + out.square().mean() if COUNT["steps"] % 3 == 0 else out
+
+
+@pytest.mark.parametrize("build", [Counting, lambda: Net(counted_elsewhere)])
+def test_a_step_that_counts_itself_says_so(build: Callable[[], nn.Module]) -> None:
+    step = training_step(build(), (8,), 5)
+    assert [text for text in step.assumptions if "steps is another number after every step" in text]
+    assert COUNT["steps"] == 0
+    assert not any("another number" in text for text in training_step(plain(), (8,), 5).assumptions)
+
+
+def cat_into(net: Any, x: Tensor) -> Tensor:
+    """`out=` gives a tensor that exists as much memory as the result needs."""
+    hidden = F.relu(net.a(x))
+    joined = torch.empty(0)
+    torch.cat([hidden.detach(), x], 1, out=joined)
+    joined.resize_(0)
+    out: Tensor = net.c(hidden)
+    return out
+
+
+def emptied_by_hand(net: Any, x: Tensor) -> Tensor:
+    hidden = F.relu(net.a(x))
+    double = hidden.detach() * 2.0
+    out: Tensor = net.c(hidden + double.mean())
+    net.double = double
+    double.untyped_storage().resize_(0)
+    return out
+
+
+def test_a_storage_that_grows_counts_as_large_as_it_is() -> None:
+    step = on_the_cpu(cat_into)
+    assert traced(step) == real(Net(cat_into), momentum)
+    with pytest.raises(TraceError, match=r"a storage made in .* is resized by hand"):
+        on_the_cpu(emptied_by_hand)
+
+
+# -- what looks like a line and is none ------------------------------------------------------------------------------
+
+BANK = torch.randn(200, 16)
+
+
+def pairs_with_a_bank(net: Any, x: Tensor) -> Tensor:
+    """Distances of all pairs of the batch and 200 rows more: a square in one dimension."""
+    hidden = F.relu(net.a(x))
+    out: Tensor = net.c(hidden) + F.pdist(torch.cat([hidden, net.bank])).mean()
+    return out
+
+
+def with_a_bank() -> nn.Module:
+    net = Net(pairs_with_a_bank)
+    net.register_buffer("bank", BANK.clone())
+    return net
+
+
+def test_a_square_in_one_dimension_is_no_line() -> None:
+    step = training_step(with_a_bank(), (8,), 5, "momentum", target="cpu")
+    assert "is not fixed + per_sample * batch" in step.why
+    assert traced(step, 7) == real(with_a_bank(), momentum, batch=7)
+
+
+def test_the_batches_that_were_traced_are_told() -> None:
+    step = training_step(plain(), (8,), 5)
+    assert any("batches 2 and 4,099" in text for text in step.assumptions)
+
+
+# -- what a step finds out about its device ----------------------------------------------------------------------------
+
+
+def under_autocast(net: Any, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return chain(net, x)
+
+
+def under_autocast_of_its_device(net: Any, x: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        return chain(net, x)
+
+
+BEFORE = torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def made_before(net: Any, x: Tensor) -> Tensor:
+    with BEFORE:
+        return chain(net, x)
+
+
+@pytest.mark.parametrize("run", [under_autocast, under_autocast_of_its_device, made_before])
+def test_autocast_inside_the_step_is_that_of_its_target(run: Callable[..., Tensor]) -> None:
+    assert traced(on_the_cpu(run)) == real(Net(run), momentum)
+    assert traced(on_the_cpu(run)) != traced(on_the_cpu(chain))
+
+
+def on_a_card(run: Callable[..., Tensor], **options: Any) -> Any:
+    return traced(training_step(Net(run), (8,), 5, "momentum", **options))
+
+
+CARDS = torch.autocast("cuda", dtype=torch.bfloat16)  # disabled where there is no card
+
+
+def test_autocast_of_a_card_is_that_of_a_trace_for_one() -> None:
+    def trace(make: Callable[[], Any], precision: str = "float32") -> Any:
+        def loss(net: Any, batch: Any) -> Tensor:
+            with make():
+                return F.cross_entropy(net(batch[0]), batch[1])
+
+        inputs = [Spec((8,)), Spec((), torch.int64)]
+        return traced(training_step(plain(), inputs=inputs, loss=loss, precision=precision))
+
+    expected = trace(nullcontext, "bfloat16")
+    named: dict[str, Callable[..., Any]] = {
+        "cuda": lambda: torch.autocast("cuda", dtype=torch.bfloat16),
+        "torch.cuda.amp": lambda: torch.cuda.amp.autocast(dtype=torch.bfloat16),
+        "made before": lambda: CARDS,
+    }
+
+    assert expected != trace(nullcontext)
+    for name, make in named.items():
+        assert trace(make) == expected, name
+    # That of the CPU changes nothing on a card; and there may be an island without it.
+    assert trace(lambda: torch.autocast("cpu")) == trace(nullcontext)
+    assert trace(lambda: torch.autocast("cuda", enabled=False), "bfloat16") == trace(nullcontext)
+
+
+def by_device(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x).square() if x.device.type == "cuda" else chain(net, x)
+
+
+def by_is_cuda(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x).square() if x.is_cuda else chain(net, x)
+
+
+class OfItsOwn(Net):
+    """Asks in a method of its own, and makes a tensor there."""
+
+    def __init__(self) -> None:
+        super().__init__(chain)
+
+    def offset(self, x: Tensor) -> Tensor:
+        where = torch.device("cuda") if x.is_cuda else x.device
+        return torch.zeros(len(x), 8, device=where)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return chain(self, x + self.offset(x).to(x.device))
+
+
+def test_a_step_that_asks_for_its_device_hears_of_its_target() -> None:
+    squared = on_a_card(lambda net, x: chain(net, x).square())
+    for run in (by_device, by_is_cuda):
+        assert on_a_card(run) == squared
+        assert traced(on_the_cpu(run)) == real(Net(run), momentum)
+    step = training_step(OfItsOwn(), (8,), 5, "momentum", target="cpu")
+    assert traced(step) == real(OfItsOwn(), momentum)
+    assert traced(training_step(OfItsOwn(), (8,), 5, "momentum"))
+
+
+def one_hot(out: Tensor, y: Tensor) -> Tensor:
+    return (out - F.one_hot(y, 5)).square().mean()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_one_hot_is_zeros_and_ones_written_there(precision: str) -> None:
+    step = training_step(plain(), (8,), 5, "momentum", target="cpu", criterion=one_hot, precision=precision)
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return one_hot(out, y)
+
+    if precision == "float32":
+        assert traced(step) == real(plain(), momentum, loss=loss)
+    names = [name for name, _ in traced(step)]
+    assert "scatter_" in names
+    assert "eq" not in names
+
+
+# -- optimizers ------------------------------------------------------------------------------------------------------
+
+
+class Flattening(torch.optim.SGD):
+    """Flattens the gradients, as clipping by hand does: a copy, where they do not lie in plain order."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        flat = torch.cat([p.grad.reshape(-1) for p in self.param_groups[0]["params"]])
+        flat.mul_(2)
+        super().step()
+
+
+def pictures() -> nn.Module:
+    net = nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 2), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.Flatten(), nn.Linear(4, 5)
+    )
+    return net.to(memory_format=torch.channels_last)
+
+
+def test_gradients_lie_as_their_parameters_do() -> None:
+    make = functools.partial(Flattening, lr=0.1)
+    ran, expected = traced(training_step(pictures(), (8,), 5, make, target="cpu")), real(pictures(), make)
+    assert ran[-10:] == expected[-10:]  # the update: a convolution of the CPU may keep what no shape shows
+
+
+def test_an_optimizer_that_the_loss_names_is_counted_once() -> None:
+    net = plain()
+    optimizer = torch.optim.Adam(net.parameters())
+    F.cross_entropy(net(torch.randn(2, 8)), torch.zeros(2, dtype=torch.int64)).backward()
+    optimizer.step()
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(out, y) * optimizer.param_groups[0]["lr"]
+
+    named = training_step(net, (8,), 5, lambda ps: optimizer, criterion=loss, target="cpu")
+    expected = training_step(
+        plain(), (8,), 5, "adam", criterion=lambda out, y: F.cross_entropy(out, y) * 0.001, target="cpu"
+    )
+    assert traced(named) == traced(expected)
+
+
+def averaged(frozen: bool) -> tuple[nn.Module, Any]:
+    """An average of all weights, frozen ones too, kept by a hook of the optimizer's."""
+    net = plain()
+    net.a.requires_grad_(not frozen)
+    mean = [p.detach().clone() for p in net.parameters()]
+    optimizer = momentum([p for p in net.parameters() if p.requires_grad])
+
+    def average(*step: Any) -> None:
+        with torch.no_grad():
+            for kept, p in zip(mean, net.parameters(), strict=True):
+                kept.lerp_(p.detach().view_as(kept), 0.1)
+
+    optimizer.register_step_post_hook(average)
+    return net, (optimizer, mean)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_average_of_frozen_weights_makes_no_weights(frozen: bool) -> None:
+    net, (optimizer, mean) = averaged(frozen)
+    step = training_step(net, (8,), 5, lambda ps: optimizer, target="cpu")
+    net, (optimizer, mean) = averaged(frozen)
+    assert traced(step) == real(net, lambda ps: optimizer, mean)
+
+
+class Clipped(torch.optim.SGD):
+    """Puts another gradient in the place of each."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            p.grad = p.grad / 2
+        super().step()
+
+
+def test_an_optimizer_that_replaces_gradients_frees_the_old_ones() -> None:
+    make = functools.partial(Clipped, lr=0.1)
+    assert traced(training_step(plain(), (8,), 5, make, target="cpu")) == real(plain(), make)
