@@ -28,7 +28,7 @@ class Update:
     state: list[int]  # the storages of the optimizer's state, those included that take the place of others
     before: int  # how many storages existed before it ran
     uncleared: list[int]  # parameters that it does not update, and whose gradients its zero_grad leaves alone
-    freed: dict[int, int]  # parameters whose gradients it lets go of -> before which of its events
+    freed: dict[int, int]  # places in `Run.handed` of what it lets go of -> before which of its events
 
     def after(self, first: int, clears: bool) -> Run:
         """State and temporaries with events counted from `first` on, and `zero_grad` at the end if it `clears`."""
@@ -99,9 +99,9 @@ def make_tape(
     if update is not None and clears:
         born = np.array([storage.birth for storage in storages]) > 0
         death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
-    for parameter, event in {} if update is None else update.freed.items():
-        if (gradient := small.gradients[parameter]) is not None:
-            death[gradient] = len(small.events) + event
+    for place, event in {} if update is None else update.freed.items():
+        if (handed := small.handed[place]) is not None:
+            death[handed] = len(small.events) + event
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
-_ATOMS = (type(None), bool, int, float, str)
+ATOMS = (type(None), bool, int, float, str)
 MODULES_OWN = {"_parameters", "_buffers", "_modules"}
 LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
@@ -75,12 +75,12 @@ def reached(value: Any, kinds: type | tuple[type, ...], through_functions: bool 
         if isinstance(value, kinds):
             yield value
         if through_functions or not isinstance(value, FunctionType):
-            waiting += [part for part in held(value) if type(part) not in _ATOMS]
+            waiting += [part for part in held(value) if type(part) not in ATOMS]
 
 
 def _is_bare(value: Any) -> bool:
     """Whether a container holds flags, numbers and names alone, as most of a module's do: the sizes of a window."""
-    return all(type(one) in _ATOMS for one in held(value))
+    return all(type(one) in ATOMS for one in held(value))
 
 
 def _members(module: nn.Module) -> list[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def _members(module: nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(module).items()
-        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
+        if type(value) not in ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
     ]
 
 
@@ -120,14 +120,14 @@ class OnShapes:
 
     Args:
         empty: makes what stands for a tensor.
-        stays: whether a tensor found outside of networks stays as it is.
+        stays: what stands for a tensor found outside of networks that keeps its values, itself or a copy; else None.
         marked: called with every parameter that has hooks, once it has its gradient, before these hooks run.
     """
 
     def __init__(
         self,
         empty: Callable[[Tensor], Tensor],
-        stays: Callable[[Tensor], bool] = lambda tensor: False,
+        stays: Callable[[Tensor], Tensor | None] = lambda tensor: None,
         marked: Callable[[Tensor], None] | None = None,
     ) -> None:
         self.empty, self.stays, self.marked = empty, stays, marked
@@ -135,7 +135,7 @@ class OnShapes:
         self.memo: dict[int, Any] = {}
         self.originals: list[Any] = []  # kept, so that no other thing takes their ids
         self.networks: dict[str, nn.Module] = {}  # copies of networks found besides the first, by name
-        self.tensors: dict[str, Tensor] = {}  # found outside of networks, by name: what stands for them
+        self.tensors: list[tuple[str, Tensor]] = []  # found outside of networks: names, and what stands for them
         self.held: list[Tensor] = []  # copies of what modules hold in lists and the like
         self.optimizers: list[Optimizer] = []
         self.compiled = False  # whether something was compiled, of which the copy is not
@@ -169,7 +169,7 @@ class OnShapes:
     def still_named(self, functions: Iterable[Any]) -> list[Tensor]:
         """Of the tensors found outside of networks, those that the copied functions hold still."""
         kept = {id(one) for one in reached(list(functions), Tensor)} if self.tensors else ()
-        return [tensor for tensor in self.tensors.values() if id(tensor) in kept]
+        return [tensor for _, tensor in self.tensors if id(tensor) in kept]
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:
@@ -177,6 +177,9 @@ class OnShapes:
             if isinstance(tensor, nn.Parameter) and twin is not tensor:
                 twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
             self.tell(tensor, twin)
+            if twin is not tensor:
+                for name, value in vars(tensor).items():  # such as a gradient in another precision
+                    setattr(twin, name, self._stand_in(value) if isinstance(value, Tensor) else self(value, name))
         return self.memo[id(tensor)]  # type: ignore[no-any-return]
 
     def _deepcopy(self, module: nn.Module, children: list[nn.Module]) -> nn.Module:
@@ -232,8 +235,9 @@ class OnShapes:
         if id(value) in self.memo:
             return self.memo[id(value)]
         if isinstance(value, Tensor):
-            twin = self.tell(value, value) if self.stays(value) else self._stand_in(value)
-            self.tensors[name or f"a tensor of shape {tuple(value.shape)}"] = twin
+            kept = self.stays(value)
+            twin = self._stand_in(value) if kept is None else self.tell(value, kept)
+            self.tensors.append((name or f"a tensor of shape {tuple(value.shape)}", twin))
             return twin
         if isinstance(value, nn.Module):
             twin = self.module(value)
@@ -301,7 +305,7 @@ class OnShapes:
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _ATOMS or (type(value) is tuple and _is_bare(value)):
+    if type(value) in ATOMS or (type(value) is tuple and _is_bare(value)):
         return value
     if type(value) in (dict, list, set, OrderedDict) and not value:
         return memo.setdefault(id(value), type(value)())

@@ -98,8 +98,7 @@ class UpdateTracer:
                 nn.Parameter(torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=device)) for p in trained
             ]
             layer_of = {id(parameter): layer for parameter, layer in zip(made, layers, strict=True)}
-            optimizers, network = self._made_of(made, trained, device)
-            known = {tensor.untyped_storage()._cdata for tensor in network}
+            optimizers, network = self._made_of(made, trained, device, numbers)
             for parameter in made:
                 parameter.grad = torch.empty_like(parameter)
             fused, quick = _Fused(), kernels.WritesSkipped()  # type: ignore[no-untyped-call]
@@ -107,15 +106,15 @@ class UpdateTracer:
                 _step(optimizers)  # makes the state, which the first step of a real run does too
             for _ in range(STEPS):
                 recorder = Recorder(OPTIMIZER, device, host_counts, fake)
-                gradients = []
+                weights, gradients = [], []
                 for parameter, layer in zip(made, layers, strict=True):
-                    recorder.watch_tensor(parameter, ROLE["parameters"], layer)
+                    weights.append(recorder.watch_tensor(parameter, ROLE["parameters"], layer))
                     parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
                     gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
                 for tensor in network:
                     if tensor.is_meta or host_counts:
                         recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
-                for layer, tensor in state_of(optimizers, layer_of, known):
+                for layer, tensor in state_of(optimizers, layer_of, network):
                     if tensor.is_meta or host_counts:
                         recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
                 tensor = None  # type: ignore[assignment]  # nothing here may keep it alive
@@ -126,7 +125,7 @@ class UpdateTracer:
                     _step(optimizers)
                     recorder.closed = True
                 if max(recorder.storages, default=0) >= before:  # something made in the step outlives it
-                    for layer, tensor in state_of(optimizers, layer_of, known):
+                    for layer, tensor in state_of(optimizers, layer_of, network):
                         index = recorder.index_of(tensor)
                         if index is not None and index >= before:
                             storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
@@ -137,13 +136,13 @@ class UpdateTracer:
                 if sorted(left) == sorted(storages[i].size for i in state if i < before):
                     held_by_them = {*map(id, updated(reached(optimizers, Optimizer)))}
                     uncleared = [i for i, one in enumerate(made) if id(one) not in held_by_them]
-                    deaths = {place: storages[index].death for place, index in enumerate(gradients)}
+                    deaths = {place: storages[index].death for place, index in enumerate([*gradients, *weights])}
                     freed = {place: death for place, death in deaths.items() if death != ALIVE}
                     return Update(recorder.record, state, before, uncleared, freed)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
     def _made_of(
-        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str
+        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
     ) -> tuple[list[Optimizer], list[Tensor]]:
         """The optimizers on what was made; and the tensors that are the network's own, no state of theirs."""
         network: list[Tensor] = list(made)
@@ -163,7 +162,7 @@ class UpdateTracer:
                 self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
                 if len(trained) < sum(copied is not None for _, copied in self.own):
                     self.assume(f"{kind.__name__} is made of the parameters that get a gradient, and of no others")
-        shapes = self._shapes(made, trained, device)
+        shapes = self._shapes(made, trained, device, numbers)
         network += [shapes.memo[id(t)] for t in shapes.originals]
         if any(shapes.memo.get(id(t), t) is not t or (is_real(t) and t.dim()) for t in reached(optimizers, Tensor)):
             optimizers = [shapes(optimizer) for optimizer in optimizers]
@@ -171,15 +170,20 @@ class UpdateTracer:
         as_on(reached(optimizers, Optimizer), self.on_cuda)
         return optimizers, network
 
-    def _shapes(self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str) -> OnShapes:
+    def _shapes(
+        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
+    ) -> OnShapes:
         """What copies an optimizer of the network's own parameters onto those that were made."""
 
         def empty(tensor: Tensor) -> Tensor:
-            if _is_number(tensor) or not is_real(tensor):
-                return tensor.clone() if is_real(tensor) else tensor
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            if not is_real(tensor):
+                return tensor
+            twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            if isinstance(numbers, Numbers) and not tensor.dim():  # such as a network's count of batches
+                numbers.known.tell(twin, tensor)
+            return twin
 
-        shapes = OnShapes(empty)
+        shapes = OnShapes(empty, lambda tensor: tensor.clone() if _is_number(tensor) else None)
         place = {id(parameter): one for parameter, one in zip(trained, made, strict=True)}
         for one in made:
             shapes.tell(one, one)
@@ -216,8 +220,11 @@ def _is_number(tensor: Tensor) -> bool:
     return not tensor.dim() and is_real(tensor)
 
 
-def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set[int]) -> Iterator[tuple[str, Tensor]]:
+def state_of(
+    optimizers: list[Optimizer], layer_of: dict[int, str], network: Iterable[Tensor]
+) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that optimizers hold and the network does not, and the layer whose parameter it is kept for."""
+    of_network = {tensor.untyped_storage()._cdata for tensor in network}  # now: `p.data = ...` gives p another one
     found, told = list(reached(optimizers, (Optimizer, Tensor))), set()
     for optimizer in found:
         if not isinstance(optimizer, Optimizer):
@@ -229,7 +236,7 @@ def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set
                 told.add(id(tensor))
                 yield layer, tensor
     for tensor in found:
-        if isinstance(tensor, Optimizer) or tensor.untyped_storage()._cdata in network or _is_number(tensor):
+        if isinstance(tensor, Optimizer) or tensor.untyped_storage()._cdata in of_network:
             continue
         if id(tensor) not in told:
             yield OPTIMIZER, tensor
@@ -256,12 +263,13 @@ class Numbers(Unwrapped, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func.overloadpacket.__name__
-        if name == "_local_scalar_dense" and args[0].is_floating_point():
+        if name == "_local_scalar_dense":
             value = self.known.values(func, name, args, kwargs)
             if value is not NotImplemented:
                 return value
-            self.assume(ONE_FOR_ALL)
-            return 1.0
+            if args[0].is_floating_point():
+                self.assume(ONE_FOR_ALL)
+                return 1.0
         out = func(*args, **kwargs)
         if isinstance(out, Tensor) and out.numel() == 1 and not _is_number(out):
             self.known.follow(func, name, args, kwargs, out, func._schema.is_mutable)

@@ -51,7 +51,7 @@ class Run:
     storages: list[Storage] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     layer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of each layer's last output
-    gradients: list[int | None] = field(default_factory=list)  # storages of the trained parameters' gradients
+    handed: list[int | None] = field(default_factory=list)  # to the update: gradients' storages, then parameters'
 
     def born(self, size: int, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
         """Add a storage born in the event that comes next. Returns its number."""

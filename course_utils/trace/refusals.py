@@ -75,10 +75,14 @@ def cause(error: BaseException) -> str:
         return f"operator {name} has no meta kernel, so its shapes cannot be traced"
     if needs_values(error):
         text = text.split(". ")[0]
-        return (
-            f"it depends on the values of its data, and a trace has only shapes ({text}){_line_of(error)}; if they are "
-            "values of an input that are the same everywhere, say so with Spec(fill=...)"
+        checked = any("torch/distributions/" in Path(frame.filename).as_posix() for frame in _frames(error))
+        advice = (
+            "give the distribution validate_args=False"
+            if checked
+            else "leave out what only prints or checks; values of an input that are the same everywhere are told with "
+            "Spec(fill=...)"
         )
+        return f"it depends on the values of its data, and a trace has only shapes ({text}){_line_of(error)}; {advice}"
     if re.search(r"scalar types.*(Long|Int)|indices.*(Long|Int|int)|not implemented for 'Float'", text):
         return f"{text}; whole numbers, such as token ids, are input_dtype=torch.int64"
     return text
@@ -87,14 +91,22 @@ def cause(error: BaseException) -> str:
 def optimizer_cause(error: BaseException) -> str:
     """What went wrong in an optimizer's step, and the way out."""
     text = first_line(error)
+    if "closure" in text or text == "'NoneType' object is not callable":
+        return "its step calls a closure, which runs the network again, and an update is traced by step() alone"
+    if isinstance(error, KeyError):
+        return f"its step reads {text}, which a method besides step() has to make, and an update is step() alone"
     if needs_values(error):
         return f"it looks at the values of gradients or weights, and a trace has only shapes ({text.split('. ')[0]})"
     return cause(error)
 
 
+def _frames(error: BaseException) -> traceback.StackSummary:
+    return traceback.extract_tb(error.__traceback__)
+
+
 def _line_of(error: BaseException) -> str:
     """The last line of code, of neither torch nor this library, that ran into the error."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(_frames(error)):
         if not frame.filename.startswith(_OURS) and not frame.filename.startswith("<"):
             line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
             return f" in {Path(frame.filename).name}, line {frame.lineno}: {line}" if line else ""

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course_utils.trace.copying import LIBRARIES, MODULES_OWN, named
+from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, named
 
 _MUTABLE = (dict, list, set, deque)
 _CACHE = type(functools.lru_cache(lambda: None))
@@ -41,6 +41,8 @@ class State:
         functions = [*functions]
         for _, _, attributes, _ in self._modules:
             for name, value in attributes.items():
+                if type(value) in ATOMS:
+                    continue
                 if isinstance(value, _CALLED):
                     functions.append(value)
                 elif isinstance(value, _MUTABLE) and name not in MODULES_OWN and not name.endswith("_hooks"):
@@ -58,6 +60,7 @@ class State:
             if id(value) in seen or isinstance(value, _TENSORS_AND_THEIR_OWNERS):
                 continue
             seen.add(id(value))
+            kind: Any = type(value)
             if isinstance(value, FunctionType):
                 yield value
                 for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -77,9 +80,9 @@ class State:
             elif isinstance(value, _MUTABLE):
                 self._note_container(value)
                 waiting += value.values() if isinstance(value, dict) else value
-            elif _is_someones(type(value)) and hasattr(value, "__dict__"):
+            elif _is_someones(kind) and hasattr(value, "__dict__"):
                 self._objects.append((value, dict(vars(value))))
-                waiting += [*vars(value).values(), *_of_class(type(value))]
+                waiting += [*vars(value).values(), *_of_class(kind)]
 
     def _note_cell(self, name: str, cell: CellType) -> None:
         try:
@@ -107,19 +110,28 @@ class State:
         for cache in self._caches:
             cache.cache_clear()
 
+    def _numbers(self) -> Iterator[tuple[str, str, Any, Any]]:
+        """Whose each number that is kept was, its name, what it is and what it was."""
+        for path, child, attributes, _ in self._modules:
+            now = vars(child)
+            yield from ((path, name, now.get(name), n) for name, n in attributes.items() if type(n) in _NUMBERS)
+        for one, attributes in self._objects:
+            now, kind = vars(one), type(one).__name__
+            yield from ((kind, name, now.get(name), n) for name, n in attributes.items() if type(n) in _NUMBERS)
+        for container, members in self._containers.values():
+            if isinstance(members, dict):
+                pairs = ((str(key), n) for key, n in members.items() if type(n) in _NUMBERS)
+                yield from (("", key, container.get(key), n) for key, n in pairs)
+        yield from (("", name, known[name], n) for known, name, n in self._globals)
+        yield from (("", name, cell.cell_contents, n) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
+
+    def has_counted(self) -> bool:
+        """Whether a number is another than at first."""
+        return any(now is not before for _, _, now, before in self._numbers())
+
     def numbers(self) -> dict[str, Any]:
         """The numbers that functions and modules keep, by their names."""
-        found: dict[str, Any] = {}
-        for path, child, _, _ in self._modules:
-            found.update((f"{path}.{name}", n) for name, n in vars(child).items() if type(n) in _NUMBERS)
-        for one, _ in self._objects:
-            found.update((f"{type(one).__name__}.{name}", n) for name, n in vars(one).items() if type(n) in _NUMBERS)
-        for container, _ in self._containers.values():
-            items = container.items() if isinstance(container, dict) else ()
-            found.update((str(key), n) for key, n in items if type(n) in _NUMBERS)
-        found.update((name, known[name]) for known, name, _ in self._globals)
-        found.update((name, cell.cell_contents) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
-        return found
+        return {f"{path}.{name}" if path else name: now for path, name, now, _ in self._numbers()}
 
 
 def _methods(modules: Iterable[nn.Module]) -> list[Any]:
@@ -137,6 +149,6 @@ def _of_class(kind: type) -> list[Any]:
 def _is_someones(kind: Any) -> bool:
     """Whether a class is the learner's or a course's, and no library's."""
     if kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("course_utils."):
-        return kind.__module__ == "__main__"
+        return bool(kind.__module__ == "__main__")
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     return not path.startswith((*LIBRARIES, "<frozen"))

@@ -130,10 +130,10 @@ class Tracer:
                 self._values.append((twin, known))
             return twin
 
-        def stays(tensor: Tensor) -> bool:
+        def stays(tensor: Tensor) -> Tensor | None:
             """A number mixes with all devices; a tensor in host memory does not with one on a card."""
             number = not tensor.dim() and self.fake is None
-            return is_real(tensor) and (number or (tensor.dim() > 0 and self.target == "cuda"))
+            return tensor if is_real(tensor) and (number or (tensor.dim() > 0 and self.target == "cuda")) else None
 
         def marks(parameter: Tensor) -> None:
             recorder = self._recorder
@@ -206,14 +206,17 @@ class Tracer:
         return self.target == "cpu" or of_card
 
     def _steady(self, batch: int) -> Recorder:
-        counted: list[str] = []
+        numbers: dict[str, Any] | None = None
         for _ in range(4):
-            found, numbers = (_sizes(self._left), len(self._lasting)), self._state.numbers()
+            found = _sizes(self._left), len(self._lasting)
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
-            before, counted = counted, [name for name, n in self._state.numbers().items() if numbers.get(name, n) != n]
-            if (_sizes(self._left), len(self._lasting)) == found and (before or not counted):
-                self._assume(*map(assumptions.counted, set(before) & set(counted)))
+            if (_sizes(self._left), len(self._lasting)) == found:
+                if numbers is None and self._state.has_counted():  # once, or in every step?
+                    numbers = self._state.numbers()
+                    continue
+                now = self._state.numbers() if numbers else {}
+                self._assume(*(assumptions.counted(name) for name, n in (numbers or {}).items() if now[name] != n))
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
@@ -242,7 +245,7 @@ class Tracer:
         record, training = recorder.record, self.optimizer is not None
         self._recorder = recorder
         if self.target == "cuda":
-            names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors.items()}
+            names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors}
             recorder.observers.append(HostTensors(names))
         with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -283,17 +286,20 @@ class Tracer:
 
     def _watch_what_is_kept(self, recorder: Recorder) -> list[tuple[Any, list[int]]]:
         """Note all that exists before the step. Returns the state of each optimizer that the step reaches."""
-        for path, child in self.modules:
-            for value in (*child._buffers.values(), *vars(child).values()):
+        held = [(path or self.name, (*child._buffers.values(), *vars(child).values())) for path, child in self.modules]
+        held += [(self.owner[id(parameter)], tuple(vars(parameter).values())) for parameter in self.everything]
+        for layer, values in held:
+            for value in values:
                 if isinstance(value, Tensor):
-                    recorder.watch_tensor(value, ROLE["other"], path or self.name)
+                    recorder.watch_tensor(value, ROLE["other"], layer)
+        del held, values, value
         states = []
         for optimizer in self._shapes.optimizers:
-            tensors = state_of([optimizer], self.owner, set(recorder.alive))
-            counted = [(layer, tensor) for layer, tensor in tensors if recorder.host_counts or tensor.is_meta]
-            states.append(
-                (optimizer, [recorder.watch_tensor(t, ROLE["optimizer state"], layer) for layer, t in counted])
-            )
+            first = len(recorder.record.storages)
+            for layer, tensor in state_of([optimizer], self.owner, self.everything):
+                if recorder.host_counts or tensor.is_meta:
+                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+            states.append((optimizer, [*range(first, len(recorder.record.storages))]))
         for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._functions)):
             if recorder.host_counts or tensor.is_meta:
                 recorder.watch_tensor(tensor, ROLE["other"], self.name)
@@ -362,7 +368,8 @@ class Tracer:
         for index, layer in recorder.accumulation.found:
             mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
-        record.gradients = [recorder.index_of(p.grad) for p in self._trained if p.grad is not None]
+        record.handed = [recorder.index_of(p.grad) for p in self._trained if p.grad is not None]
+        record.handed += [recorder.index_of(parameter) for parameter in self._trained]
         cleared = {*map(id, self.parameters)} - self._uncleared if self.step.clears_at_end else set()
         self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
@@ -376,7 +383,7 @@ class Tracer:
         path = inside or self.name
         kind = type(dict(self.modules).get(inside or "", self.model)).__name__
         on = f" on {self.step.told}" if self.step.told else ""
-        said, named = cause(error), [name for name, tensor in self._shapes.tensors.items() if is_real(tensor)]
+        said, named = cause(error), [name for name, tensor in self._shapes.tensors if is_real(tensor)]
         if named:
             said = said.replace("a tensor made elsewhere", f"a tensor made elsewhere ({', '.join(named)})")
         return f"{path} ({kind}) fails in the {doing} pass{on}: {said}"
