@@ -37,6 +37,7 @@ from course_utils.trace.operators import WRITES_A_NUMBER
 from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
 from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
+Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
@@ -147,6 +148,15 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def index_of(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage, None if it is unknown."""
         return self.alive.get(tensor.untyped_storage()._cdata)
+
+    def left_behind(self) -> list[Left]:
+        """Storages born in the step that outlive it, the gradients aside."""
+        kept = []
+        for index, reference in self.storages.items():
+            storage, known = reference(), self.record.storages[index]
+            if storage is not None and known.role in (ROLE["feature maps"], ROLE["gradient maps"]):
+                kept.append((storage, known.shape, known.layer, known.is_map))
+        return kept
 
     def free(self, indices: list[int]) -> None:
         """Let storages count nothing."""
@@ -386,3 +396,17 @@ def follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> 
         # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
         handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave, always_call=True)]
     return handles
+
+
+def follow_model(model: nn.Module, name: str, recorder: Recorder, kept: list[Any] | None) -> list[Any]:
+    """What runs after the whole network belongs to the loss. Its output is put into `kept`. Returns hooks' handles."""
+
+    def enter(module: nn.Module, args: Any) -> None:
+        recorder.modules[0] = name
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        recorder.modules[0] = LOSS
+        if kept is not None:
+            kept[:] = [out]
+
+    return [model.register_forward_pre_hook(enter), model.register_forward_hook(leave)]

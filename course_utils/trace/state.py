@@ -16,11 +16,11 @@ from torch.optim import Optimizer
 
 from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, named
 
-_MUTABLE = (dict, list, set, deque)
 _CACHE = type(functools.lru_cache(lambda: None))
 _CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
+_LISTS = (list, set, deque)
 _NUMBERS = (bool, int, float)
-_TENSORS_AND_THEIR_OWNERS = (Tensor, nn.Module, Optimizer, type, ModuleType)
+_OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
 
 
 class State:
@@ -29,47 +29,37 @@ class State:
     Args:
         modules: every module by its path.
         functions: those that run in the step, besides the modules' methods.
+
+    Attributes:
+        functions: all functions that the step may run, those aside that a library brings.
     """
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> None:
-        self._modules = [(path, child, dict(vars(child)), dict(child._buffers)) for path, child in modules]
-        self._containers: dict[int, tuple[Any, Any]] = {}  # each with its members
-        self._objects: list[tuple[Any, dict[str, Any]]] = []  # each with its attributes
+        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # whose, each, and what is in it
+        self._lists: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []  # numbers of files
         self._caches: list[Any] = []
-        functions = [*functions]
-        for _, _, attributes, _ in self._modules:
-            for name, value in attributes.items():
-                if type(value) in ATOMS:
-                    continue
-                if isinstance(value, _CALLED):
-                    functions.append(value)
-                elif isinstance(value, _MUTABLE) and name not in MODULES_OWN and not name.endswith("_hooks"):
-                    self._note_container(value)
-        self.functions = list(self._walk([*functions, *_methods(child for _, child, _, _ in self._modules)]))
-
-    def _note_container(self, value: Any) -> None:
-        self._containers.setdefault(id(value), (value, value.copy()))
+        waiting: list[Any] = [*functions]
+        kinds: set[type] = set()
+        for path, child in modules:
+            self._dicts += [(path, one, one.copy()) for one in (vars(child), child._buffers, child._modules)]
+            kinds.add(type(child))
+            waiting += [value for name, value in vars(child).items() if _is_followed(name, value)]
+        self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in _of_class(kind))]))
 
     def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
         """Every function within reach, each once; what they name is noted."""
         seen: set[int] = set()
         while waiting:
             value = waiting.pop()
-            if id(value) in seen or isinstance(value, _TENSORS_AND_THEIR_OWNERS):
+            if id(value) in seen or isinstance(value, _OF_TENSORS):
                 continue
             seen.add(id(value))
             kind: Any = type(value)
             if isinstance(value, FunctionType):
                 yield value
-                for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-                    self._note_cell(name, cell)
-                known = value.__globals__
-                for name, one in named(value):
-                    waiting.append(one)
-                    if type(one) in _NUMBERS and known.get(name) is one:
-                        self._globals.append((known, name, one))
+                waiting += self._note_names(value)
             elif isinstance(value, MethodType):
                 waiting += [value.__func__, value.__self__]
             elif isinstance(value, functools.partial):
@@ -77,32 +67,35 @@ class State:
             elif isinstance(value, _CACHE):
                 self._caches.append(value)
                 waiting.append(value.__wrapped__)
-            elif isinstance(value, _MUTABLE):
-                self._note_container(value)
-                waiting += value.values() if isinstance(value, dict) else value
+            elif isinstance(value, dict):
+                self._dicts.append(("", value, value.copy()))
+                waiting += value.values()
+            elif isinstance(value, _LISTS):
+                self._lists.append((value, value.copy()))
+                waiting += value
             elif _is_someones(kind) and hasattr(value, "__dict__"):
-                self._objects.append((value, dict(vars(value))))
+                self._dicts.append((kind.__name__, vars(value), vars(value).copy()))
                 waiting += [*vars(value).values(), *_of_class(kind)]
 
-    def _note_cell(self, name: str, cell: CellType) -> None:
-        try:
-            self._cells.setdefault(id(cell), (name, cell, cell.cell_contents))
-        except ValueError:  # not filled yet
-            return
+    def _note_names(self, function: FunctionType) -> list[Any]:
+        """What a function names; its counters are noted."""
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                self._cells.setdefault(id(cell), (name, cell, cell.cell_contents))
+            except ValueError:  # not filled yet
+                continue
+        names, known = list(named(function)), function.__globals__
+        self._globals += [(known, name, one) for name, one in names if type(one) in _NUMBERS and known.get(name) is one]
+        return [one for _, one in names]
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
-        for _, child, attributes, buffers in self._modules:
-            vars(child).clear()
-            vars(child).update(attributes)
-            child._buffers.clear()
-            child._buffers.update(buffers)
-        for one, attributes in self._objects:
-            vars(one).clear()
-            vars(one).update(attributes)
-        for container, members in self._containers.values():
-            container.clear()
-            (container.extend if isinstance(container, (list, deque)) else container.update)(members)
+        for _, one, members in self._dicts:
+            one.clear()
+            one.update(members)
+        for one, members in self._lists:
+            one.clear()
+            (one.update if isinstance(one, set) else one.extend)(members)
         for _, cell, contents in self._cells.values():
             cell.cell_contents = contents
         for known, name, number in self._globals:
@@ -110,18 +103,10 @@ class State:
         for cache in self._caches:
             cache.cache_clear()
 
-    def _numbers(self) -> Iterator[tuple[str, str, Any, Any]]:
+    def _numbers(self) -> Iterator[tuple[str, Any, Any, Any]]:
         """Whose each number that is kept was, its name, what it is and what it was."""
-        for path, child, attributes, _ in self._modules:
-            now = vars(child)
-            yield from ((path, name, now.get(name), n) for name, n in attributes.items() if type(n) in _NUMBERS)
-        for one, attributes in self._objects:
-            now, kind = vars(one), type(one).__name__
-            yield from ((kind, name, now.get(name), n) for name, n in attributes.items() if type(n) in _NUMBERS)
-        for container, members in self._containers.values():
-            if isinstance(members, dict):
-                pairs = ((str(key), n) for key, n in members.items() if type(n) in _NUMBERS)
-                yield from (("", key, container.get(key), n) for key, n in pairs)
+        for whose, one, members in self._dicts:
+            yield from ((whose, name, one.get(name), n) for name, n in members.items() if type(n) in _NUMBERS)
         yield from (("", name, known[name], n) for known, name, n in self._globals)
         yield from (("", name, cell.cell_contents, n) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
 
@@ -131,17 +116,19 @@ class State:
 
     def numbers(self) -> dict[str, Any]:
         """The numbers that functions and modules keep, by their names."""
-        return {f"{path}.{name}" if path else name: now for path, name, now, _ in self._numbers()}
+        return {f"{whose}.{name}" if whose else str(name): now for whose, name, now, _ in self._numbers()}
 
 
-def _methods(modules: Iterable[nn.Module]) -> list[Any]:
-    """What the modules' classes hold, those aside that a library brings."""
-    return [function for kind in {type(module) for module in modules} for function in _of_class(kind)]
+def _is_followed(name: str, value: Any) -> bool:
+    """Whether a module's attribute may run in the step, or change in it."""
+    if type(value) in ATOMS or name in MODULES_OWN or name.endswith("_hooks"):
+        return False
+    return isinstance(value, (*_CALLED, dict, *_LISTS))
 
 
 def _of_class(kind: type) -> list[Any]:
-    own = [one for one in kind.__mro__ if _is_someones(one)]
-    values = [value for one in own for value in vars(one).values()]
+    """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
+    values = [value for one in kind.__mro__ if _is_someones(one) for value in vars(one).values()]
     return [getattr(value, "fget", getattr(value, "__func__", value)) for value in values]
 
 

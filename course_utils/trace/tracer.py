@@ -27,16 +27,15 @@ from course_utils.trace.copying import MARK, OnShapes, hooks_of
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.inputs import THIRD_BATCH, StepSpec
-from course_utils.trace.known import LARGEST
+from course_utils.trace.known import LARGEST, is_index
 from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of, updated
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
-from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
+from course_utils.trace.recorder import FAILED_IN, OPTIMIZER, Left, Recorder, follow_model, follow_modules
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
 from course_utils.trace.state import State
 
-Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
@@ -121,7 +120,7 @@ class Tracer:
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
-            small = tensor.numel() <= LARGEST and (_is_index(tensor) or not tensor.dim())
+            small = tensor.numel() <= LARGEST and (is_index(tensor) or not tensor.dim())
             if known is None and small and is_real(tensor):
                 known = tensor.detach().clone()
             with self._shapes_only():
@@ -210,7 +209,7 @@ class Tracer:
         for _ in range(4):
             found = _sizes(self._left), len(self._lasting)
             recorder = self._run_once(batch)
-            self._left = self._left_behind(recorder)
+            self._left = recorder.left_behind()
             if (_sizes(self._left), len(self._lasting)) == found:
                 if numbers is None and self._state.has_counted():  # once, or in every step?
                     numbers = self._state.numbers()
@@ -222,22 +221,12 @@ class Tracer:
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
             self._left = []
             gc.collect()
-            self._left = self._left_behind(recorder)
+            self._left = recorder.left_behind()
         layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
             "drop what the forward stores before it stores more"
         )
-
-    def _left_behind(self, recorder: Recorder) -> list[Left]:
-        """Storages born in the step that outlive it, the gradients aside."""
-        record = recorder.record
-        kept = []
-        for index, reference in recorder.storages.items():
-            storage, known = reference(), record.storages[index]
-            if storage is not None and known.role in (ROLE["feature maps"], ROLE["gradient maps"]):
-                kept.append((storage, known.shape, known.layer, known.is_map))
-        return kept
 
     def _run_once(self, batch: int) -> Recorder:
         fake = self.fake is not None
@@ -269,7 +258,7 @@ class Tracer:
             record.events.append(Event("start", FORWARD, self.name))
             handles = follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
-            handles += self._follow_the_model(recorder, kept)
+            handles += follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
             try:
                 with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
@@ -316,19 +305,6 @@ class Tracer:
         ):
             yield
         self.assumptions.update(assumptions)
-
-    def _follow_the_model(self, recorder: Recorder, kept: list[Any]) -> list[Any]:
-        """What runs behind the whole network belongs to the loss."""
-
-        def enter(module: nn.Module, args: Any) -> None:
-            recorder.modules[0] = self.name
-
-        def leave(module: nn.Module, args: Any, out: Any) -> None:
-            recorder.modules[0] = LOSS
-            if self.step.keep_output:
-                kept[:] = [out]
-
-        return [self.model.register_forward_pre_hook(enter), self.model.register_forward_hook(leave)]
 
     def _forward_backward(self, recorder: Recorder, inputs: Any, training: bool) -> None:
         record, model = recorder.record, self.model
@@ -467,11 +443,6 @@ class Tracer:
         if trained not in self._updates:
             self._updates[trained] = self._trace_update()
         return self._updates[trained]
-
-
-def _is_index(tensor: Tensor) -> bool:
-    """Whether a buffer may be one that a forward looks at: whole numbers or truth values, which no kernel changes."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _sizes(left: list[Left]) -> list[tuple[int, str]]:
