@@ -6,7 +6,7 @@ count of steps, would make it another step. And what belongs to whoever wrote th
 
 import functools
 import sys
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -18,7 +18,8 @@ from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, named
 
 _CACHE = type(functools.lru_cache(lambda: None))
 _CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
-_LISTS = (list, set, deque)
+_DICTS, _LISTS = (dict, OrderedDict, defaultdict, Counter), (list, set, deque)  # no kinds of them, which may be frozen
+_OF_MODULES = ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NUMBERS = (bool, int, float)
 _OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
 
@@ -43,9 +44,10 @@ class State:
         waiting: list[Any] = [*functions]
         kinds: set[type] = set()
         for path, child in modules:
-            self._dicts += [(path, one, one.copy()) for one in (vars(child), child._buffers, child._modules)]
+            held = vars(child)
+            self._dicts += [(path, one, one.copy()) for one in (held, *(held[name] for name in _OF_MODULES))]
             kinds.add(type(child))
-            waiting += [value for name, value in vars(child).items() if _is_followed(name, value)]
+            waiting += [value for name, value in held.items() if _is_followed(name, value)]
         self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in _of_class(kind))]))
 
     def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
@@ -67,10 +69,10 @@ class State:
             elif isinstance(value, _CACHE):
                 self._caches.append(value)
                 waiting.append(value.__wrapped__)
-            elif isinstance(value, dict):
+            elif kind in _DICTS:
                 self._dicts.append(("", value, value.copy()))
                 waiting += value.values()
-            elif isinstance(value, _LISTS):
+            elif kind in _LISTS:
                 self._lists.append((value, value.copy()))
                 waiting += value
             elif _is_someones(kind) and hasattr(value, "__dict__"):
@@ -123,7 +125,7 @@ def _is_followed(name: str, value: Any) -> bool:
     """Whether a module's attribute may run in the step, or change in it."""
     if type(value) in ATOMS or name in MODULES_OWN or name.endswith("_hooks"):
         return False
-    return isinstance(value, (*_CALLED, dict, *_LISTS))
+    return type(value) in (*_CALLED, *_DICTS, *_LISTS)
 
 
 def _of_class(kind: type) -> list[Any]:

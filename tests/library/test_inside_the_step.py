@@ -396,3 +396,29 @@ class Clipped(torch.optim.SGD):
 def test_an_optimizer_that_replaces_gradients_frees_the_old_ones() -> None:
     make = functools.partial(Clipped, lr=0.1)
     assert traced(training_step(plain(), (8,), 5, make, target="cpu")) == real(plain(), make)
+
+
+class InstallsHooks(Net):
+    """Hooks its layers in its first forward, and counts on there being one hook a layer, as transformers 5 does."""
+
+    def __init__(self) -> None:
+        super().__init__(chain)
+        self.seen: list[Tensor] = []
+        self.installed = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.installed:
+            for layer in (self.a, self.b):
+                layer.register_forward_hook(lambda module, args, out: self.seen.append(out))
+            self.installed = True
+        self.seen.clear()
+        out = chain(self, x)
+        first, second = self.seen
+        self.seen.clear()
+        return out + first.mean() + second.mean()
+
+
+def test_hooks_that_a_forward_installs_are_installed_once() -> None:
+    step = training_step(InstallsHooks(), (8,), 5, "momentum", target="cpu")
+    assert traced(step) == real(InstallsHooks(), momentum)
+    assert step.affine
