@@ -23,9 +23,9 @@ PAGE = PAGES.get_template("claims.html")
 VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on is spoken in a lecture
 # What they say of a sentence, by cases: a network, a batch, a card, an option, a way to count. Right: it holds in every
 # case tried. Partly right: in one of them, for one of its parts, or nearly. Outdated: it held when it was written, and
-# no longer. Open: no number decides. One that holds in no case is misleading if it is true of another quantity than the
-# one that it names, and else wrong. What can or may be is right if one case shows it; what is always so is partly right
-# if there are exceptions. What the words of a sentence cover is a case, also if its source spoke of another. In
+# no longer. Open: no number decides. One that holds in no case is misleading if its source tells of another quantity,
+# of which it is true, and else wrong. What can or may be is right if one case shows it; what is always so is partly
+# right if there are exceptions. What the words of a sentence cover is a case, also if its source spoke of another. In
 # each, what the sentence names is changed and nothing else. A case does not count if two errors cancel in it.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 # What of a sentence with cases or parts is partly right: no part in more than some cases, or one in all.
@@ -86,10 +86,12 @@ def by_parts(parts: Mapping[str, Sequence[bool]]) -> str:
 
     >>> by_parts({"is fast": [True, False], "is small": [True, True]})
     'one part, “is small”, holds in each case; “is fast” in 1 of 2'
+    >>> by_parts({"is fast": [True, False], "is small": [False]})
+    'some cases: “is fast” in 1 of 2; “is small” in 0 of 1'
     """
     whole = " and ".join(f"“{words}”" for words, holds in parts.items() if all(holds))
     rest = [f"“{words}” in {sum(holds)} of {len(holds)}" for words, holds in parts.items() if not all(holds)]
-    return "; ".join([f"{PART}, {whole}, holds in each case", *rest]) if whole else SOME
+    return "; ".join([f"{PART}, {whole}, holds in each case", *rest]) if whole else f"{SOME}: {'; '.join(rest)}"
 
 
 def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:

@@ -19,8 +19,8 @@ COUNTED = {
     4: "the speed of four cards in float32, without tensor cores, over that of one, modelled",
     9: "four GTX Titans' modelled speed on PCIe 2.0 x16 over one's, for VGG-16 and AlexNet, with shared weights and "
     "without",
-    40: "pairs of cards of two generations in which the newer has less arithmetic, in float32 and in 16 bits, and less "
-    "bandwidth",
+    40: "pairs of a card and one of the generation before in which the newer has less arithmetic, in float32 and in 16 "
+    "bits, and less bandwidth; and whether ten cards have more than those that they replaced",
     42: "the K40's time for training in float32, forward and backward, over the Titan X's, published",
     60: "parameters of a recurrent and of a dense layer, with 4, 100 and 784 inputs",
     71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "
@@ -41,7 +41,7 @@ SAID_OF = {
 }
 # To a vote that has a reason of its own.
 REPLIES = {
-    (1, ONCE): "Against these Xeons it did not hold in 2014; against later cards one part does.",
+    (1, ONCE): "Against these Xeons it did not hold in 2014; against later cards both parts do.",
     (2, HOLDS): "It is his own report, and true of his program. The network takes far less.",
     (9, HOLDS): "AlexNet shares its weights too, and with 32 images a card does not parallelise well.",
     (71, HOLDS): "A step holds one batch: with 128 images it is as large as with 1,280.",

@@ -93,13 +93,16 @@ def _third() -> Finding:
 def _full_on_one_card() -> Finding:
     whole = [name for name, method in METHODS.items() if method.trained == "all"]
     steps = {name: step(MODEL, name, batch=2, kept=True) for name in whole}
-    fitting = [name for name, ledger in steps.items() if fit(ledger, CARD_BYTES).state == FITS]
+    verdicts = {name: fit(ledger, CARD_BYTES) for name, ledger in steps.items()}
+    fitting = [name for name, verdict in verdicts.items() if verdict.state == FITS]
     best = min(steps, key=lambda name: steps[name].peak_bytes)
     least, maps_kept = steps[best].peak_bytes, step(MODEL, best, batch=2, recompute=False).peak_bytes
     return Finding(
         RIGHT if fitting else WRONG,
         f"Llama-3-8B, layers recomputed: AdamW {format_bytes(steps['full'].peak_bytes)}; the least, with the state on "
-        f"the CPU and the step in the backward pass, {format_bytes(least)}; {len(fitting)} of {len(steps)} ways fit. "
+        f"the CPU and the step in the backward pass, {format_bytes(least)}, and the context takes up to "
+        f"{format_bytes(verdicts[best].context.most)} of {format_bytes(CARD_BYTES)}; {len(fitting)} of {len(steps)} "
+        "ways fit. "
         f"With every map kept that way takes {format_bytes(maps_kept)}",
         "With AdamW it takes three techniques: layers are recomputed, no gradient is kept, and no state. The published "
         "run reports 18.9 GiB. It takes its loss in pieces and keeps 8-bit moments in pages, which we do not trace.",

@@ -48,7 +48,8 @@ def test_verdict(number):
         (1, "the Titan X (Maxwell) 71% and 125%, by the direct"),  # 0.145 * 25.08 / 5.0 and 0.145 * 44.07 / 5.0
         (1, "they are 18 to 29 and up to 145. A CPU that takes 3.4 times as long would"),  # 50 / (8,495 / 577)
         (40, "10 of 10 cards"),
-        (40, "all three in 2: RTX 2080 beside V100, T4 beside V100; by float32 and bandwidth alone in 5"),
+        (40, "Of 39 pairs of cards from a generation and the one before"),
+        (40, "all three in 2: RTX 2080 beside V100, T4 beside V100"),
         (49, "400 weights, 500 with biases, 601 with one output"),
         (50, "100 M weights: 0.4 GB, 1.2 with gradient and momentum"),
         (54, "6.2 times for 8 times the images"),
