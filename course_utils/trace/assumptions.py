@@ -56,9 +56,13 @@ def counted(name: str) -> str:
     return f"{name} is another number after every step: traced as in the second one"
 
 
-def by_lot(batch: int, peaks: list[int]) -> str:
-    """A step that is another every time."""
+def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
+    """A step that draws in Python, or that is another every time without."""
+    why = "it draws random numbers in Python" if drawn else "it counts its steps"
+    found = f"{len(peaks)} steps at batch {batch}"
+    if alike:
+        return f"{why}: {found} were alike, with a peak of {peaks[0]:,} bytes; others may not be"
     return (
-        f"it draws random numbers in Python, and is another step every time: {len(peaks)} steps at batch {batch} have "
-        f"their peaks from {min(peaks):,} to {max(peaks):,} bytes, and this is one of them"
+        f"{why}, and is another step every time: {found} have their peaks from {min(peaks):,} to {max(peaks):,} bytes, "
+        "and this is one of them"
     )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
-ATOMS = (type(None), bool, int, float, str)
+_ATOMS = (type(None), bool, int, float, str)
 MODULES_OWN = {"_parameters", "_buffers", "_modules"}
 LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
@@ -75,12 +75,12 @@ def reached(value: Any, kinds: type | tuple[type, ...], through_functions: bool 
         if isinstance(value, kinds):
             yield value
         if through_functions or not isinstance(value, FunctionType):
-            waiting += [part for part in held(value) if type(part) not in ATOMS]
+            waiting += [part for part in held(value) if type(part) not in _ATOMS]
 
 
 def _is_bare(value: Any) -> bool:
     """Whether a container holds flags, numbers and names alone, as most of a module's do: the sizes of a window."""
-    return all(type(one) in ATOMS for one in held(value))
+    return all(type(one) in _ATOMS for one in held(value))
 
 
 def _members(module: nn.Module) -> list[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def _members(module: nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(module).items()
-        if type(value) not in ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
+        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
     ]
 
 
@@ -305,7 +305,7 @@ class OnShapes:
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in ATOMS or (type(value) is tuple and _is_bare(value)):
+    if type(value) in _ATOMS or (type(value) is tuple and _is_bare(value)):
         return value
     if type(value) in (dict, list, set, OrderedDict) and not value:
         return memo.setdefault(id(value), type(value)())

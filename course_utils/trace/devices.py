@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
+from torch.utils import _foreach_utils
 
 from course_utils.trace.fakes import is_real
 
@@ -41,11 +43,12 @@ _STEP = _Step()
 _LOCK = threading.Lock()
 _OPEN = {"traces": 0}
 _PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init__", "__enter__", "__exit__")}
+_HAS_FOREACH = _foreach_utils._device_has_foreach_support
 
 
 @contextmanager
 def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[None]:
-    """While active, `torch.autocast` in this thread is that of the target, "cuda" or "cpu".
+    """While active, `torch.autocast` in this thread is that of the target, "cuda" or "cpu", and clipping too.
 
     A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's.
 
@@ -58,7 +61,7 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
     with _LOCK:
         _OPEN["traces"] += 1
         if _OPEN["traces"] == 1:
-            _set_methods({"__init__": _init, "__enter__": _enter, "__exit__": _exit})
+            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach)
     _STEP.target, _STEP.on_meta, _STEP.assume = target, on_meta, assume
     try:
         yield
@@ -67,12 +70,19 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
         with _LOCK:
             _OPEN["traces"] -= 1
             if _OPEN["traces"] == 0:
-                _set_methods(_PLAIN)
+                _stand_in(_PLAIN, _HAS_FOREACH)
 
 
-def _set_methods(methods: dict[str, Any]) -> None:
+def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], bool]) -> None:
     for name, method in methods.items():
         setattr(torch.autocast, name, method)
+    for module in (_foreach_utils, clip_grad):
+        module._device_has_foreach_support = has_foreach  # type: ignore[attr-defined]
+
+
+def _has_foreach(device: torch.device) -> bool:
+    """Whether norms of all gradients are taken at once, as on both targets."""
+    return device.type == "meta" or _HAS_FOREACH(device)
 
 
 def _is_ours(frame: Any) -> bool:

@@ -17,6 +17,7 @@ from course_utils.trace.refusals import TraceError
 SMALL_BATCH, LARGE_BATCH = 2, 4099
 # With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
 LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256
+ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
 THIRD_BATCH = 37  # traced too, where something grows, but not from nothing
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, named
+from course_utils.trace.copying import LIBRARIES, MODULES_OWN, named
 
 _CACHE = type(functools.lru_cache(lambda: None))
 _CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
@@ -36,18 +36,25 @@ class State:
     """
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> None:
-        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # whose, each, and what is in it
+        self._modules: list[tuple[str, dict[str, Any], dict[str, Any]]] = []  # whose, its attributes, and these now
+        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # others: whose, each, and what is in it
         self._lists: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []  # numbers of files
         self._caches: list[Any] = []
         waiting: list[Any] = [*functions]
         kinds: set[type] = set()
+        memo: dict[int, Any] = {}
         for path, child in modules:
             held = vars(child)
-            self._dicts += [(path, one, one.copy()) for one in (held, *(held[name] for name in _OF_MODULES))]
+            self._modules.append((path, held, _with_copies(held, memo)))
+            self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
             kinds.add(type(child))
-            waiting += [value for name, value in held.items() if _is_followed(name, value)]
+            for name, value in held.items():
+                if _is_container(name, value):
+                    waiting += value.values() if isinstance(value, dict) else value
+                elif isinstance(value, _CALLED):
+                    waiting.append(value)
         self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in _of_class(kind))]))
 
     def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
@@ -92,6 +99,10 @@ class State:
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
+        memo: dict[int, Any] = {}
+        for _, attributes, before in self._modules:
+            attributes.clear()
+            attributes.update(_with_copies(before, memo))
         for _, one, members in self._dicts:
             one.clear()
             one.update(members)
@@ -107,7 +118,7 @@ class State:
 
     def _numbers(self) -> Iterator[tuple[str, Any, Any, Any]]:
         """Whose each number that is kept was, its name, what it is and what it was."""
-        for whose, one, members in self._dicts:
+        for whose, one, members in (*self._modules, *self._dicts):
             yield from ((whose, name, one.get(name), n) for name, n in members.items() if type(n) in _NUMBERS)
         yield from (("", name, known[name], n) for known, name, n in self._globals)
         yield from (("", name, cell.cell_contents, n) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
@@ -121,11 +132,17 @@ class State:
         return {f"{whose}.{name}" if whose else str(name): now for whose, name, now, _ in self._numbers()}
 
 
-def _is_followed(name: str, value: Any) -> bool:
-    """Whether a module's attribute may run in the step, or change in it."""
-    if type(value) in ATOMS or name in MODULES_OWN or name.endswith("_hooks"):
-        return False
-    return type(value) in (*_CALLED, *_DICTS, *_LISTS)
+def _with_copies(attributes: dict[str, Any], memo: dict[int, Any]) -> dict[str, Any]:
+    """A module's attributes, with a copy of each container: to hold the container would hold what the step puts in."""
+    return {
+        name: memo.setdefault(id(value), value.copy()) if _is_container(name, value) else value
+        for name, value in attributes.items()
+    }
+
+
+def _is_container(name: str, value: Any) -> bool:
+    """Whether a module's attribute may be filled in the step."""
+    return type(value) in (*_DICTS, *_LISTS) and name not in MODULES_OWN and not name.endswith("_hooks")
 
 
 def _of_class(kind: type) -> list[Any]:

@@ -26,7 +26,7 @@ from course_utils.trace.affine import NotAffine, Update, check_third, in_proport
 from course_utils.trace.copying import MARK, OnShapes, hooks_of
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes, is_real
-from course_utils.trace.inputs import THIRD_BATCH, StepSpec
+from course_utils.trace.inputs import ROUND_BATCH, THIRD_BATCH, StepSpec
 from course_utils.trace.known import LARGEST, is_index
 from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
@@ -37,8 +37,6 @@ from course_utils.trace.refusals import LeakError, TraceError, cause, first_line
 from course_utils.trace.state import State
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
 
 
 class Tracer:
@@ -174,6 +172,8 @@ class Tracer:
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left = []
+                for tensor in self._shapes.held:  # parameters too, of networks in lists
+                    tensor.grad = None
 
     def _run(self, batch: int) -> Run:
         try:
@@ -371,7 +371,7 @@ class Tracer:
         if callable(self.optimizer):  # else it is made of what is handed over
             alive = ((reference(), index) for reference, index in self._own)
             own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
-        with no_garbage_collection():
+        with no_garbage_collection(), devices.of(self.target, True, self._assume):
             traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
             return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])
 
@@ -430,8 +430,9 @@ class Tracer:
         with self.draws.watched():
             runs = [self._run(batch) for _ in range(4 if self.draws.seen else 2)]
         peaks = [Ledger(self.name, self._tape(run, None), batch).peak_bytes for run in runs]
-        if any(run != runs[0] for run in runs):
-            self._assume(assumptions.by_lot(batch, peaks))
+        alike = all(run == runs[0] for run in runs)
+        if self.draws.seen or not alike:
+            self._assume(assumptions.by_lot(batch, peaks, self.draws.seen, alike))
 
     def _tape(self, small: Run, large: Run | None) -> Tape:
         return make_tape(small, large, self.batches, self._update(), self.layer_parameters, self.step.clears_at_end)

@@ -422,3 +422,54 @@ def test_hooks_that_a_forward_installs_are_installed_once() -> None:
     step = training_step(InstallsHooks(), (8,), 5, "momentum", target="cpu")
     assert traced(step) == real(InstallsHooks(), momentum)
     assert step.affine
+
+
+def of_three_steps(net: Any, x: Tensor) -> Tensor:
+    """A list that the module makes anew in every step: what it held first is gone."""
+    hidden = F.relu(net.a(x))
+    net.history.append(hidden.detach().mean(0))
+    net.history = net.history[-3:]
+    out: Tensor = net.c(hidden - sum(net.history))
+    return out
+
+
+def with_history() -> nn.Module:
+    net = Net(of_three_steps)
+    net.history = []
+    return net
+
+
+class InAPlainList(nn.Module):
+    """Layers that the module does not know of, and that no optimizer updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layers = nn.Linear(8, 8), [nn.Linear(8, 16), nn.Linear(16, 5)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers[1](F.relu(self.layers[0](self.first(x))))
+        return out
+
+
+def test_lists_of_a_module_are_its_own_again_at_every_batch() -> None:
+    step = training_step(with_history(), (8,), 5, "momentum", target="cpu")
+    assert step.affine
+    assert traced(step) == real(with_history(), momentum, steps=6)
+    hidden = InAPlainList()
+    parameters = [p for layer in hidden.layers for p in layer.parameters()]
+    step = training_step(InAPlainList(), (8,), 5, "momentum", target="cpu")
+    assert step.affine
+    assert traced(step) == real(hidden, momentum, parameters, steps=3)
+
+
+@pytest.mark.parametrize("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
+def test_gradients_are_clipped_all_at_once_as_on_both_targets(clip: Callable[..., Any]) -> None:
+    class Clipping(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            clip(self.param_groups[0]["params"], 1.0)
+            super().step()
+
+    make = functools.partial(Clipping, lr=0.1)
+    assert traced(training_step(plain(), (8,), 5, make, target="cpu")) == real(plain(), make)
+    names = [name for name, _ in traced(training_step(plain(), (8,), 5, make))]
+    assert any(name.startswith("_foreach_") for name in names[names.index("_foreach_add_") - 3 :])
