@@ -40,7 +40,8 @@ class State:
         self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # others: whose, each, and what is in it
         self._lists: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
-        self._globals: list[tuple[dict[str, Any], str, Any]] = []  # numbers of files
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
+        self._classes: list[tuple[type, dict[str, Any]]] = []
         self._caches: list[Any] = []
         waiting: list[Any] = [*functions]
         kinds: set[type] = set()
@@ -55,7 +56,7 @@ class State:
                     waiting += value.values() if isinstance(value, dict) else value
                 elif isinstance(value, _CALLED):
                     waiting.append(value)
-        self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in _of_class(kind))]))
+        self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in self._of_class(kind))]))
 
     def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
         """Every function within reach, each once; what they name is noted."""
@@ -84,7 +85,7 @@ class State:
                 waiting += value
             elif _is_someones(kind) and hasattr(value, "__dict__"):
                 self._dicts.append((kind.__name__, vars(value), vars(value).copy()))
-                waiting += [*vars(value).values(), *_of_class(kind)]
+                waiting += [*vars(value).values(), *self._of_class(kind)]
 
     def _note_names(self, function: FunctionType) -> list[Any]:
         """What a function names; its counters are noted."""
@@ -94,8 +95,15 @@ class State:
             except ValueError:  # not filled yet
                 continue
         names, known = list(named(function)), function.__globals__
-        self._globals += [(known, name, one) for name, one in names if type(one) in _NUMBERS and known.get(name) is one]
+        self._globals += [(known, name, one) for name, one in names if name in known and known[name] is one]
         return [one for _, one in names]
+
+    def _of_class(self, kind: type) -> list[Any]:
+        """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
+        own = [(one, dict(vars(one))) for one in kind.__mro__ if _is_someones(one)]
+        self._classes += own
+        values = [value for _, attributes in own for value in attributes.values()]
+        return [getattr(value, "fget", getattr(value, "__func__", value)) for value in values]
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
@@ -111,8 +119,12 @@ class State:
             (one.update if isinstance(one, set) else one.extend)(members)
         for _, cell, contents in self._cells.values():
             cell.cell_contents = contents
-        for known, name, number in self._globals:
-            known[name] = number
+        for known, name, value in self._globals:
+            known[name] = value
+        for kind, attributes in self._classes:
+            changed = [name for name, value in vars(kind).items() if attributes.get(name) is not value]
+            for name in changed:
+                setattr(kind, name, attributes[name]) if name in attributes else delattr(kind, name)
         for cache in self._caches:
             cache.cache_clear()
 
@@ -120,7 +132,10 @@ class State:
         """Whose each number that is kept was, its name, what it is and what it was."""
         for whose, one, members in (*self._modules, *self._dicts):
             yield from ((whose, name, one.get(name), n) for name, n in members.items() if type(n) in _NUMBERS)
-        yield from (("", name, known[name], n) for known, name, n in self._globals)
+        yield from (("", name, known[name], n) for known, name, n in self._globals if type(n) in _NUMBERS)
+        for kind, attributes in self._classes:
+            numbers = ((name, n) for name, n in attributes.items() if type(n) in _NUMBERS)
+            yield from ((kind.__name__, name, getattr(kind, name), n) for name, n in numbers)
         yield from (("", name, cell.cell_contents, n) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
 
     def has_counted(self) -> bool:
@@ -143,12 +158,6 @@ def _with_copies(attributes: dict[str, Any], memo: dict[int, Any]) -> dict[str, 
 def _is_container(name: str, value: Any) -> bool:
     """Whether a module's attribute may be filled in the step."""
     return type(value) in (*_DICTS, *_LISTS) and name not in MODULES_OWN and not name.endswith("_hooks")
-
-
-def _of_class(kind: type) -> list[Any]:
-    """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
-    values = [value for one in kind.__mro__ if _is_someones(one) for value in vars(one).values()]
-    return [getattr(value, "fget", getattr(value, "__func__", value)) for value in values]
 
 
 @functools.cache
