@@ -43,6 +43,7 @@ _STEP = _Step()
 _LOCK = threading.Lock()
 _OPEN = {"traces": 0}
 _PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init__", "__enter__", "__exit__")}
+_RESIZE = torch.UntypedStorage.resize_
 _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 
 
@@ -61,7 +62,7 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
     with _LOCK:
         _OPEN["traces"] += 1
         if _OPEN["traces"] == 1:
-            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach)
+            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach, _resize)
     _STEP.target, _STEP.on_meta, _STEP.assume = target, on_meta, assume
     try:
         yield
@@ -70,12 +71,13 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
         with _LOCK:
             _OPEN["traces"] -= 1
             if _OPEN["traces"] == 0:
-                _stand_in(_PLAIN, _HAS_FOREACH)
+                _stand_in(_PLAIN, _HAS_FOREACH, _RESIZE)
 
 
-def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], bool]) -> None:
+def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], bool], resize: Any) -> None:
     for name, method in methods.items():
         setattr(torch.autocast, name, method)
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
     for module in (_foreach_utils, clip_grad):
         module._device_has_foreach_support = has_foreach  # type: ignore[attr-defined]
 
@@ -83,6 +85,13 @@ def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], boo
 def _has_foreach(device: torch.device) -> bool:
     """Whether norms of all gradients are taken at once, as on both targets."""
     return device.type == "meta" or _HAS_FOREACH(device)
+
+
+def _resize(storage: Any, size: int) -> Any:
+    """No operator, so nothing sees it."""
+    if _STEP.target is not None:
+        raise ValueError("it resizes a storage by hand, whose bytes cannot be followed then")
+    return _RESIZE(storage, size)
 
 
 def _is_ours(frame: Any) -> bool:

@@ -166,23 +166,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _is_resized(self, index: int, storage: Any) -> bool:
         return index not in self._free and storage.nbytes() != self.record.storages[index].size
 
-    def _index_as_noted(self, storage: Any, is_written: bool) -> int | None:
-        index = self.alive.get(storage._cdata)
-        if index is not None and not is_written and self._is_resized(index, storage):
-            raise ValueError(self._resized_by_hand(index))
-        return index
-
-    def _resized_by_hand(self, index: int) -> str:
-        layer = self.record.storages[index].layer
-        return f"a storage made in {layer} is resized by hand, between two operators: its bytes cannot be followed"
-
-    def check_sizes(self) -> None:
-        """Raise ValueError if a storage has become another size, and no operator did it."""
-        for index, reference in self.storages.items():
-            storage = reference()
-            if storage is not None and self._is_resized(index, storage):
-                raise ValueError(self._resized_by_hand(index))
-
     def _as_another(self, index: int, storage: Any, tensor: Tensor) -> int:
         """An operator gave a storage another size (`out=`): one dies and one is born. Returns its number."""
         old = self.record.storages[index]
@@ -273,7 +256,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         recomputed = node is not None and torch.is_grad_enabled()
         layer, role = self._layer_and_role(node, recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
-        read = [self._index_as_noted(tensor.untyped_storage(), operator.writes) for tensor in inputs]
+        read = [self.alive.get(tensor.untyped_storage()._cdata) for tensor in inputs]
         name = operator.name
         if name in WRITES_A_NUMBER and read[-1] is not None and read[-1] == self._number:
             name = self._write_number(name, inputs, read[-1])

@@ -21,6 +21,7 @@ _CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
 _DICTS, _LISTS = (dict, OrderedDict, defaultdict, Counter), (list, set, deque)  # no kinds of them, which may be frozen
 _OF_MODULES = ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NUMBERS = (bool, int, float)
+_CONTAINERS = frozenset((*_DICTS, *_LISTS))
 _OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
 
 
@@ -36,27 +37,37 @@ class State:
     """
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> None:
-        self._modules: list[tuple[str, dict[str, Any], dict[str, Any]]] = []  # whose, its attributes, and these now
-        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # others: whose, each, and what is in it
+        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # each, and what is in it
+        self._made_anew: list[tuple[dict[str, Any], str]] = []  # containers that are attributes of modules
         self._lists: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
         self._classes: list[tuple[type, dict[str, Any]]] = []
         self._caches: list[Any] = []
+        self._in_dicts: list[tuple[str, dict[Any, Any], Any, Any]] = []  # numbers: whose, where, its name, and each
+        shared: dict[int, Any] = {}  # copies of containers that modules hold
         waiting: list[Any] = [*functions]
         kinds: set[type] = set()
-        memo: dict[int, Any] = {}
         for path, child in modules:
             held = vars(child)
-            self._modules.append((path, held, _with_copies(held, memo)))
-            self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
+            before = self._note(path, held)
+            self._dicts += [(held[name], held[name].copy()) for name in _OF_MODULES]
             kinds.add(type(child))
             for name, value in held.items():
-                if _is_container(name, value):
-                    waiting += value.values() if isinstance(value, dict) else value
-                elif isinstance(value, _CALLED):
+                kind = type(value)
+                if kind in _CALLED:
                     waiting.append(value)
+                elif kind in _CONTAINERS and name not in MODULES_OWN and not name.endswith("_hooks"):
+                    before[name] = shared.setdefault(id(value), value.copy())  # itself would hold what is put into it
+                    self._made_anew.append((held, name))
+                    waiting += value.values() if isinstance(value, dict) else value
         self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in self._of_class(kind))]))
+
+    def _note(self, whose: str, held: dict[Any, Any]) -> dict[Any, Any]:
+        before = held.copy()
+        self._dicts.append((held, before))
+        self._in_dicts += [(whose, held, name, n) for name, n in held.items() if type(n) in _NUMBERS]
+        return before
 
     def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
         """Every function within reach, each once; what they name is noted."""
@@ -78,13 +89,13 @@ class State:
                 self._caches.append(value)
                 waiting.append(value.__wrapped__)
             elif kind in _DICTS:
-                self._dicts.append(("", value, value.copy()))
+                self._note("", value)
                 waiting += value.values()
             elif kind in _LISTS:
                 self._lists.append((value, value.copy()))
                 waiting += value
             elif _is_someones(kind) and hasattr(value, "__dict__"):
-                self._dicts.append((kind.__name__, vars(value), vars(value).copy()))
+                self._note(kind.__name__, vars(value))
                 waiting += [*vars(value).values(), *self._of_class(kind)]
 
     def _note_names(self, function: FunctionType) -> list[Any]:
@@ -107,13 +118,13 @@ class State:
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
-        memo: dict[int, Any] = {}
-        for _, attributes, before in self._modules:
-            attributes.clear()
-            attributes.update(_with_copies(before, memo))
-        for _, one, members in self._dicts:
-            one.clear()
-            one.update(members)
+        for one, members in self._dicts:
+            if one or members:  # most of a module's are empty
+                one.clear()
+                one.update(members)
+        anew: dict[int, Any] = {}  # one for those that several modules share
+        for held, name in self._made_anew:
+            held[name] = anew.setdefault(id(held[name]), held[name].copy())
         for one, members in self._lists:
             one.clear()
             (one.update if isinstance(one, set) else one.extend)(members)
@@ -130,8 +141,7 @@ class State:
 
     def _numbers(self) -> Iterator[tuple[str, Any, Any, Any]]:
         """Whose each number that is kept was, its name, what it is and what it was."""
-        for whose, one, members in (*self._modules, *self._dicts):
-            yield from ((whose, name, one.get(name), n) for name, n in members.items() if type(n) in _NUMBERS)
+        yield from ((whose, name, held.get(name), n) for whose, held, name, n in self._in_dicts)
         yield from (("", name, known[name], n) for known, name, n in self._globals if type(n) in _NUMBERS)
         for kind, attributes in self._classes:
             numbers = ((name, n) for name, n in attributes.items() if type(n) in _NUMBERS)
@@ -145,19 +155,6 @@ class State:
     def numbers(self) -> dict[str, Any]:
         """The numbers that functions and modules keep, by their names."""
         return {f"{whose}.{name}" if whose else str(name): now for whose, name, now, _ in self._numbers()}
-
-
-def _with_copies(attributes: dict[str, Any], memo: dict[int, Any]) -> dict[str, Any]:
-    """A module's attributes, with a copy of each container: to hold the container would hold what the step puts in."""
-    return {
-        name: memo.setdefault(id(value), value.copy()) if _is_container(name, value) else value
-        for name, value in attributes.items()
-    }
-
-
-def _is_container(name: str, value: Any) -> bool:
-    """Whether a module's attribute may be filled in the step."""
-    return type(value) in (*_DICTS, *_LISTS) and name not in MODULES_OWN and not name.endswith("_hooks")
 
 
 @functools.cache

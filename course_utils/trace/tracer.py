@@ -332,7 +332,6 @@ class Tracer:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
                     loss.backward()
-                recorder.check_sizes()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise

@@ -176,7 +176,7 @@ def emptied_by_hand(net: Any, x: Tensor) -> Tensor:
 def test_a_storage_that_grows_counts_as_large_as_it_is() -> None:
     step = on_the_cpu(cat_into)
     assert traced(step) == real(Net(cat_into), momentum)
-    with pytest.raises(TraceError, match=r"a storage made in .* is resized by hand"):
+    with pytest.raises(TraceError, match=r"fails in the forward pass .*: it resizes a storage by hand"):
         on_the_cpu(emptied_by_hand)
 
 
