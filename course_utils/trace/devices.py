@@ -88,8 +88,8 @@ def _has_foreach(device: torch.device) -> bool:
 
 
 def _resize(storage: Any, size: int) -> Any:
-    """No operator, so nothing sees it."""
-    if _STEP.target is not None:
+    """It is no operator, so nothing sees it; torch does it to fake tensors that it makes for itself."""
+    if _STEP.target is not None and not str(sys._getframe(1).f_globals.get("__name__")).startswith("torch."):
         raise ValueError("it resizes a storage by hand, whose bytes cannot be followed then")
     return _RESIZE(storage, size)
 
