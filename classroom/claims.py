@@ -86,8 +86,6 @@ def by_parts(parts: Mapping[str, Sequence[bool]]) -> str:
 
     >>> by_parts({"is fast": [True, False], "is small": [True, True]})
     'one part, “is small”, holds in each case; “is fast” in 1 of 2'
-    >>> by_parts({"is fast": [True, False], "is small": [False]})
-    'some cases: “is fast” in 1 of 2; “is small” in 0 of 1'
     """
     whole = " and ".join(f"“{words}”" for words, holds in parts.items() if all(holds))
     rest = [f"“{words}” in {sum(holds)} of {len(holds)}" for words, holds in parts.items() if not all(holds)]

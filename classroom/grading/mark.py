@@ -358,6 +358,6 @@ def _printed_outcome(graded: CellVerdict | None) -> Outcome:
 def _first_difference(graded: CellVerdict | None, expected: str) -> str:
     """The learner's first line that is not the reference's. The reference's own line is never shown."""
     if graded is None:
-        return ""
+        return "What it left running, or changed, kept it from being graded."
     wanted, printed = expected.splitlines(), graded.text.splitlines()
     return next((line for i, line in enumerate(printed) if line not in wanted[i : i + 1]), "nothing was printed")
