@@ -6,8 +6,10 @@ Each case once gave a wrong figure and said nothing.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -510,3 +512,49 @@ def test_classes_and_files_are_as_they_were() -> None:
     steps = traced(step), traced(training_step(Net(named_anew), (8,), 5, "momentum", target="cpu"))
     assert MASK is None
     assert steps == (real(CountsInItsClass(), momentum), real(Net(named_anew), momentum))
+
+
+def grown_by_length(net: Any, x: Tensor) -> Tensor:
+    if net.buffer is None or len(net.buffer) < x.shape[1]:
+        net.buffer = torch.zeros(x.shape[1], 16)
+    out: Tensor = net.c(F.relu(net.a(x)) + net.buffer[: x.shape[1]]).mean(1)
+    return out
+
+
+def with_buffer() -> nn.Module:
+    net = Net(grown_by_length)
+    net.buffer = None
+    return net
+
+
+def test_another_length_finds_no_buffer_of_a_longer_one() -> None:
+    def loss(net: Any, batch: Any) -> Tensor:
+        return F.cross_entropy(net(batch[0]), batch[1])
+
+    inputs = [Spec(("length", 8)), Spec((), torch.int64)]
+    step = training_step(with_buffer(), inputs=inputs, loss=loss, optimizer="sgd", sizes={"length": 40}, target="cpu")
+    short = training_step(with_buffer(), inputs=inputs, loss=loss, optimizer="sgd", sizes={"length": 6}, target="cpu")
+    assert step.at(3, length=6).timeline().equals(short.at(3).timeline())
+    assert step.at(3, length=40).peak_bytes == step.at(3).peak_bytes > short.at(3).peak_bytes
+
+
+def test_other_threads_have_their_own_autocast_meanwhile() -> None:
+    net, x = plain(), torch.randn(4, 8)
+    told: SimpleQueue[torch.dtype] = SimpleQueue()  # a list would be put back
+
+    def runs_for_real(net_: Any, inputs: Tensor) -> Tensor:
+        def elsewhere() -> None:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                told.put(net(x).dtype)
+            with torch.autocast("cuda", enabled=False):
+                told.put(net(x).dtype)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        return under_autocast(net_, inputs)
+
+    on_the_cpu(runs_for_real)
+    found = [told.get() for _ in range(told.qsize())]
+    assert found
+    assert found == [torch.bfloat16, torch.float32] * (len(found) // 2)
