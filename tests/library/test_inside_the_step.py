@@ -538,23 +538,23 @@ def test_another_length_finds_no_buffer_of_a_longer_one() -> None:
     assert step.at(3, length=40).peak_bytes == step.at(3).peak_bytes > short.at(3).peak_bytes
 
 
-def test_other_threads_have_their_own_autocast_meanwhile() -> None:
+def run_for_real(told: SimpleQueue[torch.dtype]) -> None:
     net, x = plain(), torch.randn(4, 8)
+    for device in ("cpu", "cuda"):
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cpu"):
+            told.put(net(x).dtype)
+
+
+def test_other_threads_have_their_own_autocast_meanwhile() -> None:
     told: SimpleQueue[torch.dtype] = SimpleQueue()  # a list would be put back
 
-    def runs_for_real(net_: Any, inputs: Tensor) -> Tensor:
-        def elsewhere() -> None:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                told.put(net(x).dtype)
-            with torch.autocast("cuda", enabled=False):
-                told.put(net(x).dtype)
-
-        thread = threading.Thread(target=elsewhere)
+    def beside(net: Any, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=run_for_real, args=(told,))
         thread.start()
         thread.join()
-        return under_autocast(net_, inputs)
+        return under_autocast(net, x)
 
-    on_the_cpu(runs_for_real)
+    on_the_cpu(beside)
     found = [told.get() for _ in range(told.qsize())]
     assert found
     assert found == [torch.bfloat16, torch.float32] * (len(found) // 2)
