@@ -108,15 +108,20 @@ class HostTensors(Observer):
         Raises:
             ValueError: it names the tensor.
         """
-        if len(call.inputs) < 2 or call.op in MIXES_DEVICES:
-            return
-        real = [t for t in call.inputs if type(t) is not FakeTensor and not t.is_meta and t.dim()]
-        if real and len(real) < len(call.inputs):
-            name = self.names.get(real[0].untyped_storage()._cdata)
-            what = f"a tensor of shape {tuple(real[0].shape)} in host memory"
-            raise ValueError(
-                f"{name + ', ' if name else ''}{what}, meets tensors on the card: create that one with device=x.device"
-            )
+        check_devices(call.op, call.inputs, self.names)
+
+
+def check_devices(op: str, inputs: list[Tensor], names: dict[int, str]) -> None:
+    """Raise ValueError if an operator gets a tensor in host memory, of these names by storage, and one on the card."""
+    if len(inputs) < 2 or op in MIXES_DEVICES:
+        return
+    real = [t for t in inputs if type(t) is not FakeTensor and not t.is_meta and t.dim()]
+    if real and len(real) < len(inputs):
+        name = names.get(real[0].untyped_storage()._cdata)
+        what = f"a tensor of shape {tuple(real[0].shape)} in host memory"
+        raise ValueError(
+            f"{name + ', ' if name else ''}{what}, meets tensors on the card: create that one with device=x.device"
+        )
 
 
 @dataclass

@@ -20,8 +20,9 @@ from course_utils.trace.assumptions import ONE_FOR_ALL
 from course_utils.trace.copying import OnShapes, held, reached
 from course_utils.trace.fakes import Fakes, Unwrapped, is_real
 from course_utils.trace.known import KnownValues
+from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
-from course_utils.trace.recorder import OPTIMIZER, Recorder
+from course_utils.trace.recorder import OPTIMIZER, Recorder, makes_on_host
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
@@ -101,7 +102,8 @@ class UpdateTracer:
             optimizers, network = self._made_of(made, trained, device, numbers)
             for parameter in made:
                 parameter.grad = torch.empty_like(parameter)
-            fused, quick = _Fused(), kernels.WritesSkipped()  # type: ignore[no-untyped-call]
+            fused = _AsOnTarget(self.on_cuda, fake)
+            quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
             with fused, quick, numbers:
                 _step(optimizers)  # makes the state, which the first step of a real run does too
             for _ in range(STEPS):
@@ -244,11 +246,22 @@ def state_of(
             yield OPTIMIZER, tensor.grad
 
 
-class _Fused(Unwrapped, TorchDispatchMode):
-    """Fused kernels write in place and make nothing; on shapes there are none."""
+class _AsOnTarget(Unwrapped, TorchDispatchMode):
+    """Fused kernels write in place and make nothing; what is made out of nothing is with the weights, or is refused."""
+
+    def __init__(self, on_cuda: bool, fake: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.on_cuda, self.fake = on_cuda, fake
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return None if func._schema.name.startswith("aten::_fused_") else func(*args, **(kwargs or {}))
+        if func._schema.name.startswith("aten::_fused_"):
+            return None
+        kwargs = kwargs or {}
+        if not self.fake and self.on_cuda:
+            check_devices(func.overloadpacket.__name__, kernels.flat_tensors(args), {})
+        elif not self.fake and makes_on_host(func, args, kwargs) and args[0] != []:  # a number stays on the host
+            kwargs = {**kwargs, "device": torch.device("meta")}
+        return func(*args, **kwargs)
 
 
 class Numbers(Unwrapped, TorchDispatchMode):

@@ -77,6 +77,13 @@ def _operator(func: Any) -> _Operator:
     return known
 
 
+def makes_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operator makes a tensor out of nothing but sizes, in host memory."""
+    device = kwargs.get("device")
+    told = args and _operator(func).takes_device and not kernels.flat_tensors(args)
+    return bool(told) and (device is None or device.type == "cpu") and _operator(func).name != "scalar_tensor"
+
+
 class Recorder(Unwrapped, TorchDispatchMode):
     """Records what runs while it is active into `record`.
 

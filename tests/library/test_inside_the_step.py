@@ -385,6 +385,29 @@ def test_an_average_of_frozen_weights_makes_no_weights(frozen: bool) -> None:
     assert traced(step) == real(net, lambda ps: optimizer, mean)
 
 
+class MakesMatrices(torch.optim.Optimizer):
+    """Makes its state in plain host memory, as if there were no card."""
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if "left" not in state:
+                state["left"] = torch.eye(len(p))
+            rows = p.grad.reshape(len(p), -1)
+            state["left"].add_(rows @ rows.T)
+            p.sub_(torch.linalg.solve(state["left"], rows).reshape(p.shape), alpha=0.1)
+
+
+def test_what_an_optimizer_makes_is_with_its_weights_or_refused() -> None:
+    assert traced(training_step(plain(), (8,), 5, MakesMatrices, target="cpu")) == real(plain(), MakesMatrices)
+    with pytest.raises(TraceError, match=r"optimizer fails: a tensor of shape \(16, 16\) in host memory, meets tensors"):
+        training_step(plain(), (8,), 5, MakesMatrices)
+
+
 class Clipped(torch.optim.SGD):
     """Puts another gradient in the place of each."""
 
