@@ -90,7 +90,7 @@ class CachingAllocator:
             block = pool.pop(index)[2]
             block.free = False
         else:
-            block = self._segment(self._segment_size(size), small)
+            block = self._segment(size, small)
         rest = block.size - size
         if rest >= ROUND if small else rest > SMALL_REQUEST:
             tail = Block(block.address + size, rest, small, before=block, after=block.after)
@@ -104,6 +104,10 @@ class CachingAllocator:
         return block
 
     def _segment(self, size: int, small: bool) -> Block:
+        if small:
+            size = SMALL_SEGMENT
+        else:
+            size = LARGE_SEGMENT if size < LARGE_REQUEST else -(-size // ROUND_LARGE) * ROUND_LARGE
         if self.limit is not None and self.reserved + size > self.limit:
             self.was_short = True
             self.release_cached()
@@ -134,14 +138,6 @@ class CachingAllocator:
             whole = [entry[2].before is None and entry[2].after is None for entry in pool]
             self.reserved -= sum(entry[0] for entry, free in zip(pool, whole, strict=True) if free)
             self._free[small] = [entry for entry, free in zip(pool, whole, strict=True) if not free]
-
-    @staticmethod
-    def _segment_size(size: int) -> int:
-        if size <= SMALL_REQUEST:
-            return SMALL_SEGMENT
-        if size < LARGE_REQUEST:
-            return LARGE_SEGMENT
-        return -(-size // ROUND_LARGE) * ROUND_LARGE
 
     def release(self, block: Block) -> None:
         """Take a block back and merge it with free neighbours."""
@@ -209,14 +205,14 @@ class Requests:
         """What the allocator would have reserved on a card without end."""
         return self.replayed.reserved
 
-    def also(self, size: Int64, event: Int64) -> Requests:
-        """These requests and more, each alive during one event alone."""
+    def also(self, size: Int64, birth: Int64, death: Int64 | None = None) -> Requests:
+        """These requests and more of a step, each alive during one event alone where no death is given."""
         no = np.zeros(len(size), dtype=np.bool_)
         return replace(
             self,
             size=np.concatenate([self.size, size]),
-            birth=np.concatenate([self.birth, event]),
-            death=np.concatenate([self.death, event + 1]),
+            birth=np.concatenate([self.birth, birth]),
+            death=np.concatenate([self.death, birth + 1 if death is None else death]),
             lasting=np.concatenate([self.lasting, no]),
             late=np.concatenate([self.late, no]),
             _fits={},
@@ -283,11 +279,9 @@ class Requests:
 
         for step in range(steps):
             allocator.peak_allocated = allocator.allocated
+            follow(order[:late])
             if step == 0:
-                follow(order[:late])
                 for index in np.flatnonzero(kept & made_late).tolist():
                     allocator.allocate(sizes[index])
-                follow(order[late:])
-            else:
-                follow(order)
+            follow(order[late:])
         return allocator

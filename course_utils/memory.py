@@ -7,6 +7,7 @@ that a step can be measured where pandas is not installed; must never import tor
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -214,10 +215,7 @@ class StepTrace:
             low, high = high, 2 * high
             if high > 2**24:
                 raise CourseError(f"{self.name}: memory hardly grows with the batch; {low:,} samples still fit")
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        return low + bisect_left(range(low + 1, high), True, key=lambda batch: not fits(batch))
 
 
 @dataclass(frozen=True)
@@ -320,19 +318,20 @@ class Ledger:
         saved = (tape.role == ROLE["feature maps"]) & (tape.birth <= last_forward) & (tape.death > last_forward)
         flops = (tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.batch) * forward
 
-        def per_layer(mask: npt.NDArray[np.bool_]) -> Int64:
+        maps = (tape.role == ROLE["gradient maps"]) & (tape.birth >= tape.last_pass)
+        # Of a weight used several times, the sum that zero_grad frees, not the parts it was added up from.
+        gradients = (tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)
+
+        def per_layer(layer: Int64, amounts: Int64) -> Int64:
             sums = np.zeros(len(tape.layer_names), dtype=np.int64)
-            np.add.at(sums, tape.layer[mask], size[mask])
+            np.add.at(sums, layer, amounts)
             return sums
 
-        flops_by_layer = np.zeros(len(tape.layer_names), dtype=np.int64)
-        np.add.at(flops_by_layer, tape.event_layer, flops)
         columns = {
-            "saved feature maps": per_layer(saved),
-            "gradient maps": per_layer((tape.role == ROLE["gradient maps"]) & (tape.birth >= tape.last_pass)),
-            # Of a weight used several times, the sum that zero_grad frees, not the parts it was added up from.
-            "weight gradients": per_layer((tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)),
-            "flops": flops_by_layer,
+            "saved feature maps": per_layer(tape.layer, size * saved),
+            "gradient maps": per_layer(tape.layer, size * maps),
+            "weight gradients": per_layer(tape.layer, size * gradients),
+            "flops": per_layer(tape.event_layer, flops),
         }
         code = {name: index for index, name in enumerate(tape.layer_names)}
         rows = []

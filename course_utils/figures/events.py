@@ -138,9 +138,7 @@ def _thin(ledger: Ledger) -> tuple[Ints, list[str]]:
     every = -(-len(matrix) // MOST_EVENTS)
     total = matrix.sum(axis=1)
     keep: list[int] = []
-    start = 0
-    for _, count in _runs(phases):
-        end = start + count
-        keep += [i + int(np.argmax(total[i : min(i + every, end)])) for i in range(start, end, every)]
-        start = end
+    for _, phase in groupby(range(len(matrix)), key=phases.__getitem__):
+        events = list(phase)
+        keep += [max(events[i : i + every], key=total.__getitem__) for i in range(0, len(events), every)]
     return matrix[keep], [phases[i] for i in keep]

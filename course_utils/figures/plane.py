@@ -6,7 +6,7 @@ Names stand at the things themselves: a curve's at its right end, a point's besi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -20,6 +20,9 @@ HEIGHT = 460.0  # pixels, with the title on one line
 DOT, SMALL_DOT = 5.5, 3.5  # radius of a point, in pixels
 NAME_GAP = 1.3 * SIZE  # between the names of two curves
 SPOT_GAP = 0.6 * SIZE  # between the names of two points, or two would read as one
+# Where a point's name may stand, best first, in pixels to the right and down; and that of the only bold one among many.
+NEAR = [(10, 0.35 * SIZE), (-10, 0.35 * SIZE), (0, -12), (0, 24), *((x, y) for y in (-8, 20, -22, 32) for x in (8, -8))]
+FAR = [(x, y) for y in (-30, 46, -54, 70) for x in (24, -24, 70, -70)]
 
 
 def write_plain(value: float) -> str:
@@ -203,8 +206,8 @@ def plane(
         scene.place(words, drawn)
     drawn += [(px - 2, top, px + 2, bottom) for px in across]
     for spot, (px, py) in zip(spots, dots, strict=True):
-        if spot.name and scene.place(_around(spot, px, py), drawn, SPOT_GAP) is None:
-            far = scene.place(_far(spot, px, py), drawn, SPOT_GAP)
+        if spot.name and scene.place(_names(spot, px, py, NEAR), drawn, SPOT_GAP) is None and spot.bold:
+            far = scene.place(_names(spot, px, py, FAR), drawn, SPOT_GAP)
             if far is not None:  # too far to be seen as this point's without a line
                 left, top_edge, right, bottom_edge = far.box
                 leader = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
@@ -295,26 +298,12 @@ def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[tuple[float, fl
         scene.add(Words(frame.right + 16, y + 0.35 * SIZE, name, SIZE, bold=True))
 
 
-def _around(spot: Spot, px: float, py: float) -> list[Words]:
-    """Where a point's name may stand, best first."""
-    near = [
-        Words(px + 10, py + 0.35 * SIZE, spot.name, SIZE, "start", spot.bold),
-        Words(px - 10, py + 0.35 * SIZE, spot.name, SIZE, "end", spot.bold),
-        Words(px, py - 12, spot.name, SIZE, "middle", spot.bold),
-        Words(px, py + 24, spot.name, SIZE, "middle", spot.bold),
+def _names(spot: Spot, px: float, py: float, places: Iterable[tuple[float, float]]) -> list[Words]:
+    """A point's name in each of some places around it: to its right, to its left, or centred."""
+    return [
+        Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end" if dx else "middle", spot.bold)
+        for dx, dy in places
     ]
-    corners = [
-        Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", spot.bold)
-        for dy in (-8, 20, -22, 32)
-        for dx in (8, -8)
-    ]
-    return [*near, *corners]
-
-
-def _far(spot: Spot, px: float, py: float) -> list[Words]:
-    """Where the name of a bold point may stand among many, whose only bold one it is."""
-    places = [(dx, dy) for dy in (-30, 46, -54, 70) for dx in (24, -24, 70, -70)] if spot.bold else []
-    return [Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", True) for dx, dy in places]
 
 
 def _alternative(

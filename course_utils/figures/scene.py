@@ -225,18 +225,13 @@ def _svg_item(item: Area | Lines | Words) -> str:
 
 def to_svg(scene: Scene) -> str:
     """The scene as an inline SVG element that takes ink and paper from the page and scales with its font size."""
-    box = (_fine(scene.width), _fine(scene.height))
-    return _svg_element(scene.width, box, scene.alt, "".join(_svg_item(item) for item in scene.items))
-
-
-def _svg_element(width: float, box: tuple[float, float], alt: str, body: str) -> str:
-    """An SVG element `width` pixels wide whose contents are drawn on `box` units."""
     theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
     # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
-    style = f"{theme};width:{width / 14:.2f}em;max-width:max(100%,{NARROWEST}px);height:auto;display:block"
+    style = f"{theme};width:{scene.width / 14:.2f}em;max-width:max(100%,{NARROWEST}px);height:auto;display:block"
+    body = "".join(_svg_item(item) for item in scene.items)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(alt)}" '
-        f'viewBox="0 0 {box[0]:g} {box[1]:g}" preserveAspectRatio="xMinYMin" style="{style}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(scene.alt)}" '
+        f'viewBox="0 0 {_fine(scene.width):g} {_fine(scene.height):g}" preserveAspectRatio="xMinYMin" style="{style}" '
         f"font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">{body}</svg>"
     )
 

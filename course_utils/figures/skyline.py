@@ -24,11 +24,8 @@ def finding(ledger: Ledger, verdict: Fit | None = None) -> str:
         return f"{head}: the peak of {peak} {verdict.words}"
     shares = ledger.by_role()
     role = str(shares.idxmax())
-    return f"{head}: {role} {_is(role)} {percent(shares[role], ledger.peak_bytes)} of the {peak} at the peak"
-
-
-def _is(role: str) -> str:
-    return "are" if role.endswith("s") else "is"
+    verb = "are" if role.endswith("s") else "is"
+    return f"{head}: {role} {verb} {percent(shares[role], ledger.peak_bytes)} of the {peak} at the peak"
 
 
 def describe(ledger: Ledger, verdict: Fit | None = None, time: StepTime | None = None) -> str:

@@ -111,7 +111,7 @@ class Plot:
         highest = max(int(each.total.max()) for each in (events, ghost) if each is not None)
         self.scale = ByteScale(axis_top(highest, limit), self.bottom - top)
         self.limit = limit
-        self.limit_shown = limit is not None and limit <= self.scale.top
+        self.line = limit if limit is not None and limit <= self.scale.top else None  # the limit, where it is shown
 
     def y(self, count: npt.ArrayLike) -> Floats:
         """Bytes to pixels."""
@@ -127,15 +127,15 @@ class Plot:
                 upper = _steps(self.events.edges, self.y(self.levels[:, code + 1]))
                 lower = _steps(self.events.edges, self.y(self.levels[:, code]))
                 self.scene.add(Area(np.concatenate([upper, lower[::-1]]), ROLE_COLOURS[role]))
-        if self.limit is not None and self.limit_shown:
-            self._draw_overshoot(self.limit)
+        if self.line is not None:
+            self._draw_overshoot(self.line)
         self.scene.add(Lines([_steps(self.events.edges, self.y(self.total))], INK, EDGE))
         for span, following in pairwise(self.events.spans):
             if min(span.end - span.start, following.end - following.start) > NARROWEST_PHASE:
                 line = [[(span.end, self._lowest_near(span.end)), (span.end, self.bottom)]]
                 self.scene.add(Lines(line, PAPER, PHASE_GAP))
-        if self.limit is not None and self.limit_shown:
-            y = float(self.y(self.limit))
+        if self.line is not None:
+            y = float(self.y(self.line))
             line = [[(LEFT, y), (self.right, y)]]
             self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE, dashed=True))
         if self.ghost is not None:
@@ -149,9 +149,8 @@ class Plot:
 
     def bracket(self, name: str, count: int) -> None:
         """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
-        event = int(np.argmax(self.total))
-        x = float(self.events.edges[event] + self.events.edges[event + 1]) / 2 + BRACKET_ASIDE
-        top, low = float(self.y(self.total[event])), float(self.y(self.total[event] - count))
+        x, top = self._peak[0] + BRACKET_ASIDE, self._peak[1]
+        low = float(self.y(self.total.max() - count))
         line = [[(x - TICK, top), (x, top), (x, low), (x - TICK, low)]]
         self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE))
         text = f"{name}: {percent(count, self.ledger.peak_bytes)} of the peak"
@@ -218,16 +217,16 @@ class Plot:
 
     def label(self, limit_name: str, before_name: str) -> None:
         """The peak, where memory runs out, the bands; what finds no room on the plot goes to the column beside it."""
-        self._mark_peak()
+        self.scene.add(Area(circle(*self._peak, DOT_HALO), PAPER), Area(circle(*self._peak, DOT), INK))
         named = self._name_peak()
-        if self.limit is not None and self.limit_shown and self.total.max() > self.limit:
-            self._label_crossing(self.limit)
+        if self.line is not None and self.total.max() > self.line:
+            self._label_crossing(self.line)
         columns = np.arange(LEFT + STRIP, self.events.end - STRIP, BAND_COLUMN)
         event = self.events.at(columns)
         blocked = np.zeros(len(columns), dtype=bool)
         for span in self.events.spans[1:]:
             blocked |= np.abs(columns - span.start) < NEAR_BORDER
-        crossing = float(self.y(self.limit)) if self.limit is not None and self.limit_shown else None
+        crossing = None if self.line is None else float(self.y(self.line))
         shares = self.ledger.by_role()
         beside = []
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
@@ -250,8 +249,8 @@ class Plot:
     def _clear(self) -> list[Box]:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
         boxes = [(LEFT - STRIP, self.top, LEFT + STRIP, self.bottom)]
-        if self.limit is not None and self.limit_shown:
-            y = float(self.y(self.limit))
+        if self.line is not None:
+            y = float(self.y(self.line))
             boxes.append((LEFT, y - STRIP, self.right, y + STRIP))
         return boxes
 
@@ -288,9 +287,6 @@ class Plot:
         layer = "" if ledger.peak_layer == ledger.name else ledger.peak_layer  # the whole network is no layer
         where = f"{ledger.peak_phase}, {layer}" if layer else ledger.peak_phase
         return f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak
-
-    def _mark_peak(self) -> None:
-        self.scene.add(Area(circle(*self._peak, DOT_HALO), PAPER), Area(circle(*self._peak, DOT), INK))
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""
@@ -353,8 +349,8 @@ class Plot:
         x = self.right + COLUMN_GAP
         roof = label_column(self.scene, self.right, self.bottom, rows)
         names: list[tuple[float, bool]] = []  # y of what is named, whether it is the limit
-        if self.limit is not None and self.limit_shown:
-            names.append((float(self.y(self.limit)), True))
+        if self.line is not None:
+            names.append((float(self.y(self.line)), True))
         elif self.limit is not None:
             self.scene.add(Words(x + 2, self.top - ABOVE, f"↑ {limit_name}", SIZE, bold=True))
         if self.ghost is not None:

@@ -23,12 +23,11 @@ from course_utils.machine.hardware import Device
 from course_utils.units import MIB, CourseError
 
 REPORTS_FILE = Path(__file__).with_name("contexts.csv")
-LOADINGS = ("lazy", "eager")
 REPORT_COLUMNS = {
     "name": Column(str),
     "architecture": Column(str),
     "year": Column(whole),
-    "loading": Column(one_of(*LOADINGS)),
+    "loading": Column(one_of("lazy", "eager")),
     "mib": Column(number),
     "sources": Column(str),
     "derived": Column(str, ""),

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -169,11 +170,7 @@ def cpu_peak_above(step: Callable[[], object]) -> int:
         step()
     results = records.profiler.kineto_results
     changes = sorted((e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]")
-    peak = level = 0
-    for _, change in changes:
-        level += change
-        peak = max(peak, level)
-    return peak
+    return int(max(accumulate((change for _, change in changes), initial=0)))
 
 
 def this_machine() -> str:

@@ -16,6 +16,11 @@ def _sequence(layers: Iterable[tuple[str, nn.Module]]) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
+def _with_relu(name: str, convolution: nn.Conv2d) -> list[tuple[str, nn.Module]]:
+    """A convolution "conv" + `name` and its ReLU, "relu" + `name`."""
+    return [(f"conv{name}", convolution), (f"relu{name}", nn.ReLU())]
+
+
 class AverageTo(nn.Module):
     """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass untouched.
 
@@ -51,19 +56,9 @@ def alexnet() -> nn.Sequential:
         nn.Conv2d(384, 256, 3, padding=1),
         nn.Conv2d(256, 256, 3, padding=1),
     ]
-    return _sequence(
-        [
-            *_five_convolutions(convolutions, 3),
-            ("flatten", nn.Flatten()),
-            ("drop6", nn.Dropout(0.5)),
-            ("fc6", nn.Linear(256 * 6 * 6, 4096)),
-            ("relu6", nn.ReLU()),
-            ("drop7", nn.Dropout(0.5)),
-            ("fc7", nn.Linear(4096, 4096)),
-            ("relu7", nn.ReLU()),
-            ("fc8", nn.Linear(4096, 1000)),
-        ]
-    )
+    flatten, fc6, relu6, drop6, fc7, relu7, drop7, fc8 = _dense_head(256 * 6 * 6, 4096, 4096)
+    dense = [flatten, drop6, fc6, relu6, drop7, fc7, relu7, fc8]
+    return _sequence([*_five_convolutions(convolutions, 3), *dense])
 
 
 def alexnet_two_column() -> nn.Sequential:
@@ -102,7 +97,7 @@ def _five_convolutions(convolutions: Sequence[nn.Conv2d], window: int) -> list[t
     """Layers 1 to 5 as AlexNet has them: a ReLU behind each, pools behind the first, the second and the last."""
     layers: list[tuple[str, nn.Module]] = []
     for index, convolution in enumerate(convolutions, start=1):
-        layers += [(f"conv{index}", convolution), (f"relu{index}", nn.ReLU())]
+        layers += _with_relu(f"{index}", convolution)
         if index in (1, 2, 5):
             layers.append((f"pool{index}", nn.MaxPool2d(window, stride=2)))
     return [*layers, ("average", AverageTo(6))]
@@ -165,16 +160,11 @@ class Inception(nn.Module):
         super().__init__()
         one, three_reduce, three, five_reduce, five, projection = widths
         self.outputs = one + three + five + projection
-        self.branch1x1 = _sequence([("conv", nn.Conv2d(inputs, one, 1)), ("relu", nn.ReLU())])
+        self.branch1x1 = _sequence(_with_relu("", nn.Conv2d(inputs, one, 1)))
         self.branch3x3 = _reduced_branch(inputs, three_reduce, three, 3)
         self.branch5x5 = _reduced_branch(inputs, five_reduce, five, 5)
-        self.branch_pool = _sequence(
-            [
-                ("pool", nn.MaxPool2d(3, stride=1, padding=1)),
-                ("conv", nn.Conv2d(inputs, projection, 1)),
-                ("relu", nn.ReLU()),
-            ]
-        )
+        pool = nn.MaxPool2d(3, stride=1, padding=1)
+        self.branch_pool = _sequence([("pool", pool), *_with_relu("", nn.Conv2d(inputs, projection, 1))])
 
     def forward(self, maps: Tensor) -> Tensor:
         """(batch, inputs, height, width) to (batch, outputs, height, width)."""
@@ -184,14 +174,8 @@ class Inception(nn.Module):
 
 
 def _reduced_branch(inputs: int, reduced: int, outputs: int, kernel: int) -> nn.Sequential:
-    return _sequence(
-        [
-            ("reduce", nn.Conv2d(inputs, reduced, 1)),
-            ("relu_reduce", nn.ReLU()),
-            ("conv", nn.Conv2d(reduced, outputs, kernel, padding=kernel // 2)),
-            ("relu", nn.ReLU()),
-        ]
-    )
+    reduce = [("reduce", nn.Conv2d(inputs, reduced, 1)), ("relu_reduce", nn.ReLU())]
+    return _sequence([*reduce, *_with_relu("", nn.Conv2d(reduced, outputs, kernel, padding=kernel // 2))])
 
 
 def googlenet() -> nn.Sequential:
@@ -201,13 +185,10 @@ def googlenet() -> nn.Sequential:
     Left out: the two auxiliary classifiers, and local response normalisation, which has no parameters.
     """
     layers: list[tuple[str, nn.Module]] = [
-        ("conv1", nn.Conv2d(3, 64, 7, stride=2, padding=3)),
-        ("relu1", nn.ReLU()),
+        *_with_relu("1", nn.Conv2d(3, 64, 7, stride=2, padding=3)),
         ("pool1", nn.MaxPool2d(3, stride=2, ceil_mode=True)),
-        ("conv2_reduce", nn.Conv2d(64, 64, 1)),
-        ("relu2_reduce", nn.ReLU()),
-        ("conv2", nn.Conv2d(64, 192, 3, padding=1)),
-        ("relu2", nn.ReLU()),
+        *_with_relu("2_reduce", nn.Conv2d(64, 64, 1)),
+        *_with_relu("2", nn.Conv2d(64, 192, 3, padding=1)),
         ("pool2", nn.MaxPool2d(3, stride=2, ceil_mode=True)),
     ]
     channels = 192

@@ -18,7 +18,9 @@ gpu_ladder` says how often the verdict errs.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -292,7 +294,7 @@ class Batches:
 
 
 def ordinal(number: int) -> str:
-    """"4th": of the powers of two, from 2."""
+    """Such as "4th": of the powers of two, from 2."""
     return {2: "2nd", 32: "32nd"}.get(number, f"{number:,}th")
 
 
@@ -310,9 +312,9 @@ def with_room(step: StepTrace, card: Device | float, context_bytes: int | None =
     if not bound:
         return 0
     rounding = ROUND * len(step.at(bound).size)  # more than all blocks together are larger than their tensors
-    return _bisect(
-        lambda batch: step.at(batch).requests.least_bytes <= left, step.largest_batch(left - rounding), bound + 1
-    )
+    least = step.largest_batch(left - rounding)
+    looked = range(least + 1, bound + 1)
+    return least + bisect_left(looked, True, key=lambda batch: step.at(batch).requests.least_bytes > left)
 
 
 def largest_batch(step: StepTrace, card: Device | float, taken: Context | None = None) -> Batches:
@@ -343,14 +345,6 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
         some = next((batch for batch in reversed(looked) if batch > every and fits(batch)), every)
         step._largest[key] = every, some, tight, stride
     return Batches(*step._largest[key])
-
-
-def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """A number from `low` on after which `holds` fails, if it holds at `low` and not at `high`."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 @dataclass(frozen=True)
@@ -391,16 +385,12 @@ def on_cards(
     for device in devices:
         verdict = asked.on(device)
         state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        most = _largest(step, device, taken) if largest else None
+        most = None
+        if largest:
+            with suppress(CourseError):  # memory does not grow with the batch, so that there is no largest one
+                most = largest_batch(step, device, taken).fits
         found.append(CardFit(device, state, verdict, most))
     return found
-
-
-def _largest(step: StepTrace, device: Device, taken: Context | None) -> int | None:
-    try:
-        return largest_batch(step, device, taken).fits
-    except CourseError:  # memory does not grow with the batch, so that there is no largest one
-        return None
 
 
 def smallest(fits: Iterable[CardFit]) -> CardFit | None:

@@ -177,18 +177,9 @@ def on_host(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The blocks of a network: members of its outermost lists of modules that are built of several themselves."""
-    found: list[nn.Module] = []
-
-    def walk(module: nn.Module) -> None:
-        members = list(module.children())
-        if isinstance(module, (nn.Sequential, nn.ModuleList)):
-            found.extend(member for member in members if len(list(member.modules())) > 2)
-            return
-        for member in members:
-            walk(member)
-
-    walk(model)
-    return found
+    if isinstance(model, (nn.Sequential, nn.ModuleList)):
+        return [member for member in model.children() if len(list(member.modules())) > 2]
+    return [block for member in model.children() for block in blocks_of(member)]
 
 
 def widths(layer: nn.Module) -> tuple[int, int]:

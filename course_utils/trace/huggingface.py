@@ -16,8 +16,8 @@ from course_utils.trace import MakeOptimizer, Spec, TraceError
 from course_utils.trace import training_step as trace
 
 # What a model is for, as the name of its class ends, and the labels that one sample then has.
-_BY_TOKEN = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration")
-_OWN_BY_TOKEN = ("ForTokenClassification",)
+_BY_TOKEN = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration",
+             "ForTokenClassification")  # fmt: skip
 _ONE = ("ForSequenceClassification", "ForImageClassification", "ForAudioClassification", "ForVideoClassification")
 
 
@@ -115,8 +115,6 @@ def _batch_of(model: Any, sequence: int | None, mask: bool, labels: bool) -> dic
         return batch
     if kind.endswith(_BY_TOKEN) and main == "input_ids":
         return {**batch, "labels": tokens}
-    if kind.endswith(_OWN_BY_TOKEN):
-        return {**batch, "labels": Spec(("sequence",), torch.int64)}
     if kind.endswith(_ONE):
         return {**batch, "labels": Spec((), torch.int64)}
     if kind.endswith("ForQuestionAnswering"):

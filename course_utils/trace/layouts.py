@@ -25,11 +25,9 @@ def iterated(*tensors: Tensor) -> Any:
     shape = first.shape if alike else _together(tensors)
     if shape is None:
         return NotImplemented
-    if not alike and all(map(in_order, tensors)):
+    if all(map(Tensor.is_contiguous if alike else in_order, tensors)):
         return empty(shape, first)
     if alike:
-        if all(tensor.is_contiguous() for tensor in tensors):
-            return empty(shape, first)
         if first.dim() == 4 and all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in tensors):
             return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=torch.channels_last)
         if all(tensor.stride() == first.stride() for tensor in tensors) and _dense(first):

@@ -62,14 +62,11 @@ def _by_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _binary((args[1], args[0]), kwargs)
 
 
-def _no_values(tensor: Tensor) -> bool:
-    return tensor.is_meta or isinstance(tensor, FakeTensor)
-
-
 def _in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Writes into its first argument: no shape to compute. Values that are real (step counters) are still written."""
     first = args[0]
-    if not _no_values(first) or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
+    has_values = not (first.is_meta or isinstance(first, FakeTensor))
+    if has_values or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
         return NotImplemented
     return first
 

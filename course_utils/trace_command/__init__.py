@@ -18,7 +18,7 @@ from course_utils.machine.hardware import Device
 from course_utils.techniques.capacity import context, known_context, largest_batch
 from course_utils.trace import PRECISIONS
 from course_utils.trace_command.builders import DTYPES, build, own, transformer
-from course_utils.trace_command.changes import Help, Workbench
+from course_utils.trace_command.changes import Workbench
 from course_utils.trace_command.network import CLEARED, WEIGHTS, Network, Settings
 from course_utils.trace_command.optimizers import NAMES
 from course_utils.trace_command.report import Report, as_json, lines, page
@@ -126,6 +126,7 @@ def make_report(options: argparse.Namespace) -> Report:
             bench.notes.append(f"{error}.")
     singles = bench.singles()
     sets = bench.sets(singles)
+    singles.sort(key=lambda one: (0, *one.price) if one.fits else (1, one.peak_bytes))
     model = network.changed(settings)
     if settings.trains and network.norms:
         bench.notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
@@ -139,13 +140,9 @@ def make_report(options: argparse.Namespace) -> Report:
         bench.notes.append("Of a network of your own the forward pass is traced: no keys and values are kept.")
     return Report(
         bench.ledger, in_words(network, settings), counted(model, settings), taken.most, verdict, batches,
-        network.cache_bytes(settings), sorted(singles, key=_fitting_first), sets, step.assumptions,
+        network.cache_bytes(settings), singles, sets, step.assumptions,
         step.why, bench.notes,
     )  # fmt: skip
-
-
-def _fitting_first(one: Help) -> tuple[int, ...]:
-    return (0, *one.price) if one.fits else (1, one.peak_bytes)
 
 
 def counted(model: nn.Module, settings: Settings) -> tuple[int, int]:

@@ -101,6 +101,14 @@ class Workbench:
             ledger.peak_bytes, self.verdict(ledger), TRACED, _roles(ledger),
         )  # fmt: skip
 
+    def _if_traced(self, *changes: Change) -> list[Help]:
+        """The step with these changes; nothing, and a note, where it cannot be traced."""
+        try:
+            return [self.with_changes(*changes)]
+        except CourseError as error:
+            self.notes.append(f"Left out, {' + '.join(one.name for one in changes)}: {error}.")
+            return []
+
     # -- one by one ------------------------------------------------------------------------------------------------
 
     def changes(self) -> Iterator[Change]:
@@ -175,12 +183,7 @@ class Workbench:
 
     def singles(self) -> list[Help]:
         """Every change by itself; what cannot be traced is a note."""
-        found = []
-        for change in self.changes():
-            try:
-                found.append(self.with_changes(change))
-            except CourseError as error:
-                self.notes.append(f"Left out, {change.name}: {error}.")
+        found = [one for change in self.changes() for one in self._if_traced(change)]
         if self.settings.trains and isinstance(self.card, Device):
             if self.card.link is None:
                 self.notes.append(
@@ -229,14 +232,10 @@ class Workbench:
         return int(np.where(now > 0, scaled, alone.max(axis=0)).sum(axis=1).max())
 
     def _tried(self, sets: Sequence[tuple[Change, ...]]) -> list[Help]:
-        found = []
+        found: list[Help] = []
         for changes in sets:
-            try:
-                found.append(self.with_changes(*changes))
-            except CourseError as error:
-                self.notes.append(f"Left out, {' + '.join(one.name for one in changes)}: {error}.")
-                continue
-            if found[-1].fits:
+            found += self._if_traced(*changes)
+            if found and found[-1].fits:
                 break
         return found
 

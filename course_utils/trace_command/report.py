@@ -9,7 +9,7 @@ from jinja2 import Template
 
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger
-from course_utils.techniques.capacity import FITS, Batches, Fit, card_name
+from course_utils.techniques.capacity import FITS, Batches, Fit
 from course_utils.trace_command.changes import ALTERS, Help
 from course_utils.units import format_bytes
 
@@ -48,7 +48,8 @@ def lines(report: Report) -> list[str]:
         f"  {role:<18}{format_bytes(count):>12}{100 * count / ledger.peak_bytes:>5.0f} %" for role, count in roles
     ]
     found += ["", *counters(report)]
-    found += ["", f"Largest layers: maps kept{purpose(report)}, parameters"]
+    purpose = " for the backward pass" if report.parameters[1] else ""  # nothing is said of inference
+    found += ["", f"Largest layers: maps kept{purpose}, parameters"]
     layers = largest_layers(ledger)
     longest = max(len(name) for name, _, _ in layers)
     found += [f"  {name:<{longest}}{kept:>14}{count:>14}" for name, kept, count in layers]
@@ -77,11 +78,6 @@ def parameters(report: Report) -> str:
     """How many there are."""
     every, trained = report.parameters
     return f"{every:,} parameters" + (f", {trained:,} of them trained." if 0 < trained < every else ".")
-
-
-def purpose(report: Report) -> str:
-    """What maps are kept for: nothing is said of inference."""
-    return " for the backward pass" if report.parameters[1] else ""
 
 
 def counters(report: Report) -> list[str]:
@@ -185,12 +181,10 @@ def page(report: Report, card: Device | int | None) -> str:
     """The report as one HTML page that needs nothing else."""
     from course_utils.figures import skyline
 
-    limit = card.memory_bytes if isinstance(card, Device) else card
-    name = None if card is None else card.name if isinstance(card, Device) else card_name(card)
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     made: str = Template(template, autoescape=True, keep_trailing_newline=True).render(
         name=report.ledger.name, headline=headline(report), parameters=parameters(report),
-        svg=skyline(report.ledger, limit, limit=name).svg, counters=counters(report), verdict=verdict_lines(report),
+        svg=skyline(report.ledger, card).svg, counters=counters(report), verdict=verdict_lines(report),
         way_out=way_out(report), layers=largest_layers(report.ledger), helps=help_rows(report), notes=notes(report),
     )  # fmt: skip
     return made

@@ -179,16 +179,9 @@ class Schedule:
         away = moved[back > gone]
         death = work.death.copy()
         death[away] = gone[back > gone]
-        lasting = np.zeros(len(work.size) + len(away), dtype=np.bool_)
-        lasting[: len(work.size)] = (work.birth == 0) & (death > work.kernels - 1)
-        asked = Requests(
-            np.concatenate([work.size, work.size[away]]),
-            np.concatenate([work.birth, back[back > gone]]),
-            np.concatenate([death, work.death[away]]),
-            lasting,
-            np.concatenate([work.role == ROLE["optimizer state"], np.zeros(len(away), dtype=np.bool_)]),
-            work.kernels,
-        )
+        lasting = (work.birth == 0) & (death > work.kernels - 1)
+        asked = Requests(work.size, work.birth, death, lasting, work.role == ROLE["optimizer state"], work.kernels)
+        asked = asked.also(work.size[away], back[back > gone], work.death[away])
         scratch = np.flatnonzero(self.workspace)
         return asked.also(self.workspace[scratch], scratch)
 
