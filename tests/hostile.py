@@ -272,13 +272,6 @@ ANSWERS = [
     ),
     Hostile("fork bomb", "import os\nwhile True:\n    os.fork()", CRASHED, ""),
     Hostile(
-        "processes that nobody waits for",
-        "import os\ntry:\n    while True:\n        if os.fork() == 0:\n            os._exit(0)\n"
-        "except OSError:\n    pass\n" + RIGHT,
-        CRASHED,
-        "kept it from being graded",
-    ),
-    Hostile(
         "thread bomb",
         "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(99,)).start()",
         CRASHED,

@@ -46,6 +46,7 @@ def halving(name: str, batch: int = 128, weights: bool = False) -> Halving:
 
 HALVED = "ResNet-50", "VGG-16", "52 M dense net"
 SMALL, SCALE = 2.0**-26, 2.0**16  # a gradient of half the least that float16 keeps; a loss scale
+STEP = 0.001  # Adam's rate by default, the length of its first step
 
 
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
@@ -56,17 +57,19 @@ def _halves() -> Finding:
     told = "; ".join(f"{name}: {_from_to(one)}, {change(one.saved)}" for name, one in found.items())
     all_narrow = ", ".join(f"{name} {change(share)}" for name, share in narrow.items())
     kept, scaled = (not fate(torch.tensor([SMALL]), "float16", scale).lost for scale in (1.0, SCALE))
+    moves = float(torch.tensor(1.0, dtype=torch.bfloat16) - STEP) != 1
     halved = [share > HALF for share in saved]
     return Finding(
-        by_cases([*halved, kept]),
+        by_cases([*halved, kept, moves]),
         f"under float16 autocast, batch 128: {told}. All in bfloat16, weights too: {all_narrow}. A gradient of "
         f"{SMALL:.1e} {'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
-        f"{'stays' if scaled else 'does too'}",
+        f"{'stays' if scaled else 'does too'}. In bfloat16 a weight of 1 {'moves' if moves else 'does not move'} by a "
+        f"step of {STEP:g}",
         "Under autocast weights, optimizer state, indices and the input stay as they were. Small gradients are lost "
         "without a scale; with one, rounding is left.",
         rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in both ways, "
-        "and that gradient stays without a scale, partly right if one of these seven conditions is met",
-        kind=by_parts({"halve the memory": halved, "nothing is lost": [kept]}),
+        "that gradient stays without a scale and that weight moves; partly right if one of these eight is so",
+        kind=by_parts({"halve the memory": halved, "nothing is lost": [kept, moves]}),
     )
 
 

@@ -843,7 +843,7 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
 # take them 12 hours and a T4 11 minutes: borrow one. The line on 16 cores supposes that they scale perfectly and that
-# images come decoded. If you have 16 to spare, count them as a fourth budget.
+# images come decoded. Even so it takes weeks and costs more than the rented card's run: it is for small jobs.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -878,24 +878,27 @@ buying(own[card], asked, power[card], weekly, weeks)
 # runs. Whoever loads the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
-# At these prices (rents 2025, cards 2026):
+# At these prices (2025, 2026):
 #
 # - **Nothing:** a T4; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000.
-# - **1,000:** the same; or a 3090 of 500 dollars, if it works 43 hours a week for two years (22 if sold for half), twice
-#   that with a computer.
+# - **1,000:** the same; or a 3090 of 500 dollars, if it works about 43 hours a week for two years (22 if sold for half),
+#   twice that with a computer.
 
 # %% [markdown] slide="notes"
 # What flips it:
 #
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
-# - *300:* the rents change, as above; you train a transformer; or you are in a hurry. An RTX 4090 takes 56 % of the
-#   A5000's time for 20 % more money.
-# - *1,000:* you rent an A5000 otherwise. 500 dollars is the lowest used price; at 744, the middle of the guides'
-#   ranges, a card has to work 64 hours (32). With a computer, for 1,000, it is 86 (43) hours. At 20 hours a week the
-#   card pays if 53 % comes back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, the card alone has to
-#   work 54 hours. If your data stay on a stopped machine, 150 GB at RunPod Community, the card alone is cheaper from
-#   the first hour than a 3090 there.
+# - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for 20 % more money. Or the rents change: at
+#   0.29 dollars, asked for a 4090 in September 2026, it costs as much as the A5000. For transformers nobody timed the
+#   A5000: time it for an hour beside a 4090 before you choose.
+# - *1,000:* these hours are beside an A5000 for the same work. If the speeds are off by 13 %, they are 35 to 55. 500
+#   dollars is the lowest used price; at 744, the middle of the guides' ranges, a card has to work 64 hours (32). With a
+#   computer, for 1,000, it is 86 (43) hours. At 20 hours a week the card pays if 53 % comes back, with a computer 77 %.
+#   Beside a 3090 at the lowest rent, 0.18, the card alone has to work 54 hours. If your data stay on a stopped machine,
+#   150 GB at RunPod Community, the card alone is cheaper over the two years, however little it works.
+# - *Electricity:* a kWh was taken to cost 0.20 dollars. At 0.12 the 43 hours are 33, at 0.30 72, and at 0.40 your own
+#   card never pays.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it

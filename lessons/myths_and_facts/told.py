@@ -20,7 +20,7 @@ COUNTED = {
     9: "four GTX Titans' modelled speed on PCIe 2.0 x16 over one's, for VGG-16 and AlexNet, with shared weights and "
     "without",
     40: "pairs of a card and one of the generation before in which the newer has less arithmetic, in float32 and in 16 "
-    "bits, and less bandwidth; and whether ten cards have more than those that they replaced",
+    "bits, and less bandwidth; and whether twelve cards have more than those that they replaced",
     42: "the K40's time for training in float32, forward and backward, over the Titan X's, published",
     60: "parameters of a recurrent and of a dense layer, with 4, 100 and 784 inputs",
     71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "

@@ -109,7 +109,7 @@ def _twenty_to_fifty() -> Finding:
         "times or more, and one reaches 50; partly "
         "right if one of the two is so, or if a later card reaches 50. One Xeon must give the same verdict as two; "
         "else it is open",
-        kind=by_parts({"typically 20 times": parts(1)[:1], "up to 50 times": parts(1)[1:]}),
+        kind=by_parts({"typically 20 times": parts(1)[:1], "up to 50 times": (parts(1)[1], most >= 50)}),
     )
 
 
@@ -177,7 +177,7 @@ SUCCESSIONS = (
     ("GTX Titan", "Titan X (Maxwell)", "Titan X (Pascal)"),
     ("GTX 980", "GTX 1080", "RTX 2080"),
     ("RTX 3090", "RTX 4090", "RTX 5090"),
-    ("P100", "V100", "A100", "H100 SXM", "B200"),
+    ("Tesla K40", "Tesla M40", "P100", "V100", "A100", "H100 SXM", "B200"),
 )
 
 
@@ -209,16 +209,18 @@ def _generations() -> Finding:
         if since[new.architecture] == following.get(since[old.architecture])
     ]
     slower = [(old, new) for old, new in later if _slower(new, old)]
+    lines = "; ".join(", ".join(line) for line in SUCCESSIONS)
+    without = ", ".join(after.name for (_, after), more in zip(replaced, gained, strict=True) if not more)
     shown = ": " + ", ".join(f"{new.name} beside {old.name}" for old, new in slower) if slower else ""
     return Finding(
-        WRONG if min(ratios) <= 1 or not all(gained) else PARTLY if slower else RIGHT,
+        WRONG if min(ratios) <= 1 or not any(gained) else PARTLY if slower or not all(gained) else RIGHT,
         f"Titan X, Maxwell to Pascal: {min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} networks. On paper "
         f"{sum(gained)} of {len(gained)} cards have more than the one that they replaced, of arithmetic in float32 and "
-        f"in 16 bits and of bandwidth. Of {len(later)} pairs of cards from a generation and the one before, the newer "
-        f"one has less of all three in {len(slower)}{shown}",
+        f"in 16 bits and of bandwidth ({lines}{'; not ' + without if without else ''}). Of {len(later)} pairs of cards "
+        f"from a generation and the one before, the newer one has less of all three in {len(slower)}{shown}",
         "It holds of the cards tried that replaced another. A small new card may be slower than a large old one.",
-        rule="right if no card has less of all three than one of the generation before, wrong if a card that replaces "
-        "another does not gain; else partly right",
+        rule="right if each card that replaces another has more of all three, and none less of all three than one of "
+        "the generation before; wrong if none that replaces another has more; else partly right",
         kind=SOME,
     )
 

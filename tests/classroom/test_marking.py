@@ -63,6 +63,20 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
     assert marks.points == 1 + 4
 
 
+def test_an_answer_that_was_not_graded_is_told_why(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where processes that it left keep its kernel from starting anything."""
+    kernels = Kernels({})
+
+    def without_two(notebook: NotebookNode, *more: object, **named: object) -> list[CellVerdict]:
+        return [one for one in kernels(notebook, *more, **named) if one.cell != "graded-two"]
+
+    monkeypatch.setattr(marking, "run_notebook", without_two)
+    marks = mark_stranger(grafted(course, **{name: right(name) for name in NAMES}), Limits(), None)
+    two = next(one for one in marks.questions if one.question == "two")
+    assert (two.outcome, two.points) == (Outcome.CRASHED, 0)
+    assert two.diagnosis == "What it left running, or changed, kept it from being graded."
+
+
 def test_where_all_is_right_no_check_is_sent_at_all(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = Kernels({})
     monkeypatch.setattr(marking, "run_notebook", kernels)

@@ -47,7 +47,7 @@ def test_verdict(number):
         (1, "reached 14% on the Xeons with VGG-16, the Tesla K40 37%"),  # 0.174 * 9.23 / 4.29
         (1, "the Titan X (Maxwell) 71% and 125%, by the direct"),  # 0.145 * 25.08 / 5.0 and 0.145 * 44.07 / 5.0
         (1, "they are 18 to 29 and up to 145. A CPU that takes 3.4 times as long would"),  # 50 / (8,495 / 577)
-        (40, "10 of 10 cards"),
+        (40, "11 of 12 cards"),
         (40, "Of 39 pairs of cards from a generation and the one before"),
         (40, "all three in 2: RTX 2080 beside V100, T4 beside V100"),
         (49, "400 weights, 500 with biases, 601 with one output"),
