@@ -260,8 +260,8 @@ reveal(
 #
 # > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
-# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, but when no map is left: both must fit.
-# Here with momentum and a context of 512 MiB:
+# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, at a moment when no maps are left, so
+# there is a second condition: 20 bytes · parameters ≤ card − context. Here with momentum and a context of 512 MiB:
 
 # %% folded=true
 def by_rule(step, card, up_to):
@@ -303,10 +303,11 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, if attention is
 # fused, as here (lesson 13).
 #
-# The rule promises too much for all but GPT-2, most for AlexNet. It leaves out the gaps and the scratch memory that *fits
-# up to* allows for; tensors alone come close to it. It also asks too much: it adds all gradients to all maps, and four of
-# these peaks come before most gradients. The tensors alone of the dense net and of ResNet-50 would fit in larger batches
-# than it says. On this card that counts for less: no network fits a larger batch than by the rule.
+# The rule promises too much for all but GPT-2, most for AlexNet. The column *tensors alone* is close to it: what it
+# lacks are the gaps and the scratch memory that *fits up to* allows for. It also errs the other way: it adds all
+# gradients to all maps, and four of these peaks come before most gradients. The tensors alone of the dense net and of
+# ResNet-50 would fit in larger batches than it says. On this card that counts for less: no network fits a larger batch
+# than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -774,16 +775,16 @@ owned = {(card, usd): usd * lost + power[card] for card in own for usd in own[ca
 what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
 # %% [markdown] slide="notes"
-# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode 410 and 700
-# images a second. With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed
+# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode 410 and
+# 700 images a second. With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed
 # precision for 36. For nothing, at Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and both 13 at
-# least, if the cores decode 580 images a second (more than seven cores, at 80 each). Kaggle's sessions end after some
-# hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs
-# (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to
-# 54 % too fast.
+# least, if the cores decode 580 images a second (more than seven cores, at 80 each; with four it would be 23). Kaggle's
+# sessions end after some hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more
+# than any other row costs (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020
+# on the model was 5 to 54 % too fast.
 #
-# A V100 costs as little in mixed precision. By NVIDIA's own program it was 1.4 times as fast (*Further*) and would be the
-# cheapest; nobody timed the A5000 by that. But it has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6.
+# A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. By
+# NVIDIA's own program it was 1.4 times as fast (*Further*) and an A100 1.8 times. We found no A5000 timed by that.
 #
 # Do transformers choose another card? Samples for a dollar, beside the card that gives most (empty: not timed):
 
@@ -793,8 +794,9 @@ choices(rents)
 
 # %% [markdown] slide="notes"
 # For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2023 the two tie, by its
-# earlier one they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. Of the
-# cards timed with transformers the RTX 4090 is the cheapest, except for BERT in mixed precision, where the V100 is.
+# earlier one they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
+# transformers, too, the A5000 is the cheapest or ties, but for Transformer-XL in float32: there the RTX 4090 gives 1.3
+# times as much for a dollar.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090 and 4090,
 # the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further off. A
@@ -857,12 +859,12 @@ flips(task, most, rents, known)
 # 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and 0.26 for the RTX A4000 and A5000, and had no V100. Put these in:
 # which card now?
 #
-# <details><summary>What you will see</summary>The RTX A5000, with no tie, for ResNet-50. Of the cards timed with
-# transformers, the RTX 4090; the RTX 3090 ties but for Transformer-XL in float32.</details>
+# <details><summary>What you will see</summary>The RTX A5000, and no tie, but for Transformer-XL in float32: there the
+# RTX 4090 is the cheapest, and the A5000 ties.</details>
 #
-# And when is your own card cheaper than a rented one? In the first row you rent an A5000 for the work of a 3090's hour,
-# in the others a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a week for two years;
-# if it works 20, you need 53 % of your money back when you sell.
+# And when is your own card cheaper than a rented one? The first row is what an A5000 costs for what a 3090 does in an
+# hour; the others are rents of a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a
+# week for two years; if it works 20, you need 53 % of your money back when you sell.
 #
 # *+ 150 GB* keeps your data there between runs: at RunPod Community a GB costs 10 cents a month while the machine runs
 # and 20 while it is stopped, in Secure's network volumes 7.
@@ -890,15 +892,16 @@ buying(own[card], asked, power[card], weekly, weeks)
 #
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
 # - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for 20 % more money. Or the rents change: at
-#   0.29 dollars, asked for a 4090 in September 2026, it costs as much as the A5000. For transformers nobody timed the
-#   A5000: time it for an hour beside a 4090 before you choose.
-# - *1,000:* these hours are beside an A5000 for the same work. If the speeds are off by 13 %, they are 35 to 55. 500
-#   dollars is the lowest used price; at 744, the middle of the guides' ranges, a card has to work 64 hours (32). With a
-#   computer, for 1,000, it is 86 (43) hours. At 20 hours a week the card pays if 53 % comes back, with a computer 77 %.
-#   Beside a 3090 at the lowest rent, 0.18, the card alone has to work 54 hours. If your data stay on a stopped machine,
-#   150 GB at RunPod Community, the card alone is cheaper over the two years, however little it works.
-# - *Electricity:* a kWh was taken to cost 0.20 dollars. At 0.12 the 43 hours are 33, at 0.30 72, and at 0.40 your own
-#   card never pays.
+#   0.29 dollars, asked by another seller in September 2026, a 4090 costs as much as the A5000. Or you train
+#   Transformer-XL in float32, as above.
+# - *1,000:* the 43 hours compare your 3090 with a rented A5000 that does the same work. If the speeds are off by 13 %,
+#   they are 35 to 55. 500 dollars is the lowest used price; at 744, the middle of the guides' ranges, a card has to
+#   work 64 hours (32). With a computer, for 1,000, it is 86 (43) hours. At 20 hours a week the card pays if 53 % comes
+#   back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, the card alone has to work 54 hours. If your
+#   data stay on a stopped machine, 150 GB at RunPod Community, a card of 500 dollars is cheaper over the two years,
+#   however little it works.
+# - *Electricity:* a kWh was taken to cost 0.20 dollars. At 0.12 the 43 hours are 33, at 0.30 72. At 0.40 a card that
+#   you cannot sell never pays, and one sold for half has to work 109 hours.
 #
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it

@@ -174,9 +174,9 @@ def _convolutions_share() -> Finding:
     well, because = [gain > good for gain, _ in gains.values()], [without < good for _, without in gains.values()]
     return Finding(
         by_cases(well + because),
-        f"times as fast on {CARDS} cards of 2014, modelled, by images a card: {told}; if every position had weights of "
-        f"its own, at most {max(without for _, without in gains.values()):.1f}. A card's time computing, over its time "
-        f"sending: {against}. Four first gain over {good:.1f} times at a ratio of {first}",
+        f"times as fast on {CARDS} GTX Titans of 2013, modelled, by images a card: {told}; if every position had "
+        f"weights of its own, at most {max(without for _, without in gains.values()):.1f}. A card's time computing, "
+        f"over its time sending: {against}. Four first gain over {good:.1f} times at a ratio of {first}",
         f"A shared weight is used at every position and its gradient is sent once: VGG-16's convolutions do {work:.1%} "
         f"of the arithmetic with {weights:.1%} of the parameters. With weights of their own there would be "
         f"{own / 1e9:.1f} billion. What decides is for how long a card computes beside what it sends: AlexNet computes "

@@ -262,8 +262,8 @@ side_by_side(
 
 # %% slide="subslide" folded=true
 better = (
-    "Fewer images in a step need less memory; fewer in the data set only if they do not fill "
-    "a batch, or if all of them are kept on the card."
+    "Fewer images in a step need less memory where maps make the peak; fewer in the data set "
+    "only if they do not fill a batch, or if all of them are kept on the card."
 )
 told(71, found, votes, better)
 
@@ -453,8 +453,9 @@ ratios = {
 }
 newer = ratios["Titan X (Maxwell)"] / ratios["Tesla K40"]
 better = (
-    "For training convolutional networks in float32 the Titan X (Maxwell) was 2.4 to 3.5 "
-    f"times as fast, and {newer:.1f} times on VGG-16 with a newer library than the K40's. "
+    "Forward and backward in float32 the Titan X (Maxwell) was 3.5 times as fast with VGG-16 "
+    "and one library, 2.4 to 2.7 times on four networks with an older one than the K40's, and "
+    f"2.8 to {newer:.1f} times with a newer one. "
     f"Its arithmetic on paper, at base clocks, promises {on_paper:.1f} times."
 )
 told(42, found, votes, better)
@@ -507,8 +508,9 @@ side_by_side(
 # The first blue bar takes the sentence's reason away. The computation is the same, but every position of a convolution
 # has weights of its own. All their gradients must be sent, and the gain goes. So with these batches sharing is needed.
 # With more images it is needed less, since each weight is used once for each: if the link is busy all the time, both
-# networks gain over 3.2 times from 400 images on. (No card of 2014 holds so many weights, or images. Their update is
-# left out, and the first blue bar, too, has a link that is always busy.)
+# networks gain over 3.2 times from 400 images on. (No card of then holds so many weights, nor a GTX Titan VGG-16 with
+# 128 images: we model the time, not the fit. The update of so many weights is left out, and the first blue bar, too,
+# has a link that is always busy.)
 #
 # It is not enough: AlexNet with 32 images gains 2.53 times. The second blue bar gives each card a share of its dense
 # layers (lesson 11). Their gradients are not sent, and the gain is back. But dense layers alone do not decide. VGG-16

@@ -164,11 +164,21 @@ TRAINED: tuple[PublishedHalves, ...] = (
 )
 
 # Two transformers of the same throughput CSVs at 0551cb7, in float32 (or TF32) and in mixed precision, by card: BERT
-# base on SQuAD in sequences a second, Transformer-XL base in tokens. The V100 there has 16 GB and 300 W.
+# base on SQuAD in sequences a second, Transformer-XL base in tokens. The V100 there has 16 GB and 300 W. The A4000 and
+# the A5000 as in LAMBDA_2021, the last line of PyTorch_{bert_base_squad,transformerxlbase}_{FP32,FP16}.
 TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
-    "BERT base": {"V100": (42, 189), "RTX 3090": (85, 172), "RTX 4090": (137, 297), "H100 SXM": (408, 812)},
+    "BERT base": {
+        "V100": (42, 189),
+        "RTX A4000": (46.49, 102.10),
+        "RTX A5000": (70.27, 147.07),
+        "RTX 3090": (85, 172),
+        "RTX 4090": (137, 297),
+        "H100 SXM": (408, 812),
+    },
     "Transformer-XL base": {
         "V100": (6920, 18493),
+        "RTX A4000": (6253.75, 11431.17),
+        "RTX A5000": (8172.88, 18810.33),
         "RTX 3090": (12101, 22863),
         "RTX 4090": (22750, 40427),
         "H100 SXM": (45697, 62259),

@@ -6,6 +6,7 @@ import pytest
 from torch import nn
 from verdicts import assert_none_was_certain, finding
 
+from classroom import ROOT
 from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware, timing
 from course_utils.machine.timing import MeasuredStep, Timing
@@ -157,3 +158,18 @@ def test_every_claim_of_the_lesson_is_here():
 
 def test_no_verdict_is_certain():
     assert_none_was_certain(EXPECTED)
+
+
+def test_what_sentence_42_should_have_said_is_what_was_published():
+    """Forward and backward on a Titan X beside the K40 with cuDNN 5.0, by the library on the Titan X."""
+    text = (ROOT / "lessons/myths_and_facts/lesson.py").read_text(encoding="utf-8")
+    k40 = {row.network: row.both_ms for row in published.TIMES if row.device == "Tesla K40"}
+    of = {
+        library: [k40[row.network] / row.both_ms for row in published.TIMES if row.network in k40
+                  and row.device == "Titan X (Maxwell)" and row.library == library]
+        for library in ("cuDNN 4.0", "cuDNN 5.1")
+    }  # fmt: skip
+    older, newer = of.values()
+    assert len(older) == len(newer) == 4
+    assert f"{min(older):.1f} to {max(older):.1f} times on four networks with an older one" in text
+    assert f'"{min(newer):.1f} to {{newer:.1f}} times with a newer one' in text
