@@ -581,3 +581,13 @@ def test_other_threads_have_their_own_autocast_meanwhile() -> None:
     found = [told.get() for _ in range(told.qsize())]
     assert found
     assert found == [torch.bfloat16, torch.float32] * (len(found) // 2)
+
+
+def test_every_tensor_of_a_list_that_the_loss_names_counts() -> None:
+    bank = [torch.randn(rows, 5) for rows in (100, 50, 25)]
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(out, y) + sum((out @ rows.T).mean() for rows in bank)
+
+    step = training_step(plain(), (8,), 5, "momentum", target="cpu", criterion=loss)
+    assert traced(step) == real(plain(), momentum, bank, loss=loss)
