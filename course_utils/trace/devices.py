@@ -190,6 +190,8 @@ class _Hears(TorchFunctionMode):
         asking = str(sys._getframe(1).f_globals.get("__name__"))
         if func in _ANSWERS and not asking.startswith(("torch.", "course_utils.trace")) and not is_real(args[0]):
             return _ANSWERS[func](self.target == "cuda")
+        if func is torch.device:  # it only names one; whatever is made there is sent on
+            return func(*args, **(kwargs or {}))
         if func is Tensor.cuda and self.target == "cuda":
             func, args = Tensor.to, (args[0], torch.device("cuda"))
         return func(*map(self._here, args), **{key: self._here(value) for key, value in (kwargs or {}).items()})

@@ -165,6 +165,11 @@ class Recorder(Unwrapped, TorchDispatchMode):
                 kept.append((storage, known.shape, known.layer, known.is_map))
         return kept
 
+    def wrote(self, tensors: list[Tensor]) -> bool:
+        """Whether an operator wrote into one of these."""
+        written = {index for event in self.record.events for index in event.writes}
+        return any(self.index_of(tensor) in written for tensor in tensors)
+
     def free(self, indices: list[int]) -> None:
         """Let storages count nothing."""
         for index in indices:

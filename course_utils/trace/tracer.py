@@ -129,8 +129,8 @@ class Tracer:
 
         def stays(tensor: Tensor) -> Tensor | None:
             """A number mixes with all devices; a tensor in host memory does not with one on a card."""
-            number = not tensor.dim() and self.fake is None
-            return tensor if is_real(tensor) and (number or (tensor.dim() > 0 and self.target == "cuda")) else None
+            kept = is_real(tensor) and (self.target == "cuda" if tensor.dim() else self.fake is None)
+            return tensor.clone() if kept else None  # a step may write into it
 
         def marks(parameter: Tensor) -> None:
             recorder = self._recorder
@@ -263,8 +263,9 @@ class Tracer:
                 with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
                 for optimizer, indices in states:
-                    if any(parameter.grad is not None for parameter in updated([optimizer])):
-                        recorder.free(indices)  # it steps after the backward pass, where its state is counted
+                    own = [p for p in updated([optimizer]) if p.grad is not None]
+                    if own and not recorder.wrote(own):  # it steps after this, where its state is counted
+                        recorder.free(indices)
             finally:
                 for handle in handles:
                     handle.remove()

@@ -591,3 +591,37 @@ def test_every_tensor_of_a_list_that_the_loss_names_counts() -> None:
 
     step = training_step(plain(), (8,), 5, "momentum", target="cpu", criterion=loss)
     assert traced(step) == real(plain(), momentum, bank, loss=loss)
+
+
+def test_the_state_of_a_critic_that_steps_first_counts() -> None:
+    """Its gradients of the generator's own pass are left over; its step has been."""
+
+    def made() -> tuple[nn.Module, nn.Module, Any]:
+        critic = nn.Linear(5, 1)
+        return plain(), critic, torch.optim.Adam(critic.parameters())
+
+    def loss_of(critic: nn.Module, optimizer: Any) -> Callable[..., Tensor]:
+        def loss(out: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            critic(out.detach()).mean().backward()
+            optimizer.step()
+            return critic(out).mean() + F.cross_entropy(out, y)
+
+        return loss
+
+    net, critic, optimizer = made()
+    step = training_step(net, (8,), 5, "momentum", target="cpu", criterion=loss_of(critic, optimizer))
+    net, critic, optimizer = made()
+    assert traced(step) == real(net, momentum, list(critic.parameters()), loss=loss_of(critic, optimizer), steps=4)
+
+
+def test_a_number_of_the_loss_is_as_it_was() -> None:
+    count = torch.tensor(0)
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        count.add_(1)
+        return F.cross_entropy(out, y)
+
+    for target in ("cpu", "cuda"):
+        training_step(plain(), (8,), 5, criterion=loss, target=target)
+    assert int(count) == 0
