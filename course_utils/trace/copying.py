@@ -166,6 +166,11 @@ class OnShapes:
         kept = {id(one) for _, child in modules for one in _in_lists(_members(child))} if self.held else ()
         return [tensor for tensor in self.held if id(tensor) in kept]
 
+    def clear_held(self) -> None:
+        """Free the gradients of what modules hold in lists, whose networks nobody else clears."""
+        for tensor in self.held:
+            tensor.grad = None
+
     def still_named(self, functions: Iterable[Any]) -> list[Tensor]:
         """Of the tensors found outside of networks, those that the copied functions hold still."""
         kept = {id(one) for one in reached(list(functions), Tensor)} if self.tensors else ()

@@ -26,7 +26,7 @@ _OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
 
 
 class State:
-    """A step's surroundings, as they are now, to be put back.
+    """A step's surroundings: modules as they are now, all else as it is at each `look`, to be put back.
 
     Args:
         modules: every module by its path.
@@ -39,11 +39,6 @@ class State:
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> None:
         self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # each, and what is in it
         self._made_anew: list[tuple[dict[str, Any], str]] = []  # containers that are attributes of modules
-        self._lists: list[tuple[Any, Any]] = []
-        self._cells: dict[int, tuple[str, CellType, Any]] = {}
-        self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
-        self._classes: list[tuple[type, dict[str, Any]]] = []
-        self._caches: list[Any] = []
         self._in_dicts: list[tuple[str, dict[Any, Any], Any, Any]] = []  # numbers: whose, where, its name, and each
         shared: dict[int, Any] = {}  # copies of containers that modules hold
         waiting: list[Any] = [*functions]
@@ -61,7 +56,21 @@ class State:
                     before[name] = shared.setdefault(id(value), value.copy())  # itself would hold what is put into it
                     self._made_anew.append((held, name))
                     waiting += value.values() if isinstance(value, dict) else value
-        self.functions = list(self._walk([*waiting, *(value for kind in kinds for value in self._of_class(kind))]))
+        self._roots, self._kinds = waiting, kinds
+        self._of_modules = len(self._dicts), len(self._in_dicts)
+        self.look()
+
+    def look(self) -> None:
+        """Note what the step reaches besides modules: its owner may have changed it since."""
+        dicts, numbers = self._of_modules
+        del self._dicts[dicts:], self._in_dicts[numbers:]
+        self._lists: list[tuple[Any, Any]] = []
+        self._cells: dict[int, tuple[str, CellType, Any]] = {}
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
+        self._classes: list[tuple[type, dict[str, Any]]] = []
+        self._caches: list[Any] = []
+        of_classes = [value for kind in self._kinds for value in self._of_class(kind)]
+        self.functions = list(self._walk([*self._roots, *of_classes]))
 
     def _note(self, whose: str, held: dict[Any, Any]) -> dict[Any, Any]:
         before = held.copy()

@@ -167,13 +167,13 @@ class Tracer:
             LeakError: it leaves more behind every time it runs.
         """
         with self.draws.watched():
+            self._state.look()
             try:
                 return self._run(batch)
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left = []
-                for tensor in self._shapes.held:  # parameters too, of networks in lists
-                    tensor.grad = None
+                self._shapes.clear_held()
 
     def _run(self, batch: int) -> Run:
         try:

@@ -625,3 +625,21 @@ def test_a_number_of_the_loss_is_as_it_was() -> None:
     for target in ("cpu", "cuda"):
         training_step(plain(), (8,), 5, criterion=loss, target=target)
     assert int(count) == 0
+
+
+SCALE = 2.0
+
+
+def scaled(net: Any, x: Tensor) -> Tensor:
+    """No line fits it, so that it is traced again whenever it is asked."""
+    out = chain(net, x) * SCALE
+    return out + (out @ out.T).mean()
+
+
+def test_what_its_owner_changes_after_the_trace_stays_changed() -> None:
+    global SCALE
+    step = on_the_cpu(scaled)
+    SCALE = 3.0
+    step.at(7)
+    assert SCALE == 3.0
+    SCALE = 2.0
