@@ -86,10 +86,10 @@ def roles(ledger: Ledger) -> dict[str, float]:
 #
 # A case is a network, a batch, a card or an option. For each sentence it is fixed what is counted (*We counted*) and
 # which cases vote (*How it was judged*); what else we show does not vote. We test several cases that its words allow,
-# even where its source meant only one (*Said of*). If we know which one it meant, it votes too. The exception is
-# sentence 92: we cannot trace its recipe. A sentence with exceptions, such as *Always use the GPU for matrices*, holds
-# in part. One that says *can*, such as *Transfers can cancel the gain*, holds if one case shows it. Most verdicts rest
-# on thresholds that we chose.
+# even where its source meant only one (*Said of*). If we know which one it meant, it votes too. The exception is that
+# of the 8-billion model, whose recipe we cannot trace. A sentence with exceptions, such as *Always use the GPU for
+# matrices*, holds in part. One that says *can*, such as *Transfers can cancel the gain*, holds if one case shows it.
+# Most verdicts rest on thresholds that we chose.
 
 # %% slide="skip"
 votes = ballot(sorted(TWELVE))

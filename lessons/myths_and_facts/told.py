@@ -26,7 +26,7 @@ COUNTED = {
     71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "
     "once with all images kept beside the network",
     81: "the peak of a step under autocast, or all in bfloat16, over that in float32; and whether a small "
-    "gradient becomes 0",
+    "gradient becomes 0, and a small step moves no weight",
     87: "the peak of a step, over the weights",
     88: "attention's peak, forward and backward, traced: written out over fused",
     92: "the peak of a step, layers recomputed, in five ways, beside what a 24 GB card has free",
