@@ -5,10 +5,12 @@ anew with their copies in these places; whatever reaches none of them is shared,
 """
 
 import copy
+import copyreg
 import dis
 import functools
+import gc
 import sysconfig
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -23,24 +25,16 @@ _ATOMS = (type(None), bool, int, float, str)
 MODULES_OWN = {"_parameters", "_buffers", "_modules"}
 LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
-_PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict)
+_PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 
 def held(value: Any) -> Iterable[Any]:
-    """What a value holds on to: members, attributes, and what a function closes over or names."""
-    if isinstance(value, (Tensor, type, ModuleType, torch.device, torch.dtype)):
+    """What a value holds on to: members and attributes of any kind, and what a function closes over or names."""
+    if isinstance(value, (Tensor, type, ModuleType)):
         return ()
-    if isinstance(value, dict):
-        return *value, *value.values()
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return value
     if isinstance(value, FunctionType):
         return [one for _, one in named(value)]
-    if isinstance(value, MethodType):
-        return value.__self__, value.__func__
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
-    return getattr(value, "__dict__", {}).values()
+    return gc.get_referents(value)
 
 
 def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -98,10 +92,11 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def _in_lists(members: list[tuple[str, Any]]) -> Iterator[Tensor]:
-    """The tensors that a module holds in lists and the like, those of torch.nn's own aside."""
+    """The tensors that a module holds in lists, objects and the like, those of torch.nn's own aside."""
     for name, value in members:
-        if type(value) in _PLAIN and not (name.endswith("_hooks") or _is_bare(value)):
-            yield from reached(value, Tensor, through_functions=False)
+        if not (isinstance(value, (Tensor, FunctionType, nn.Module)) or name.endswith("_hooks") or name in MODULES_OWN):
+            if not _is_bare(value):
+                yield from reached(value, Tensor, through_functions=False)
 
 
 def hooks_of(module: nn.Module) -> Iterator[Any]:
@@ -275,10 +270,12 @@ class OnShapes:
         if isinstance(value, dict):
             twin.clear()
             twin.update((self(key), self(one, key if isinstance(key, str) else name)) for key, one in value.items())
-        elif isinstance(value, list):
-            twin[:] = [self(one, name) for one in value]
-        else:
-            vars(twin).update((key, self(one, key)) for key, one in vars(value).items())
+        elif isinstance(value, (list, deque)):
+            twin.clear()
+            twin.extend(self(one, name) for one in value)
+        for key in (*getattr(value, "__dict__", ()), *copyreg._slotnames(type(value))):  # type: ignore[attr-defined]
+            if hasattr(value, key):
+                object.__setattr__(twin, key, self(getattr(value, key), key))  # a frozen one's too
         return twin
 
     def _function(self, function: FunctionType) -> Any:

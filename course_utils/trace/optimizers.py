@@ -22,7 +22,7 @@ from course_utils.trace.fakes import Fakes, Unwrapped, is_real
 from course_utils.trace.known import KnownValues
 from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
-from course_utils.trace.recorder import OPTIMIZER, Recorder, makes_on_host
+from course_utils.trace.recorder import OPTIMIZER, Left, Recorder, makes_on_host
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
@@ -106,6 +106,7 @@ class UpdateTracer:
             quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
             with fused, quick, numbers:
                 _step(optimizers)  # makes the state, which the first step of a real run does too
+            left: list[Left] = []  # what the step before left, wherever it is kept
             for _ in range(STEPS):
                 recorder = Recorder(OPTIMIZER, device, host_counts, fake)
                 weights, gradients = [], []
@@ -116,26 +117,33 @@ class UpdateTracer:
                 for tensor in network:
                     if tensor.is_meta or host_counts:
                         recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
+                recorder.begin()
                 for layer, tensor in state_of(optimizers, layer_of, network):
                     if tensor.is_meta or host_counts:
                         recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
                 tensor = None  # type: ignore[assignment]  # nothing here may keep it alive
+                while left:
+                    storage, shape, _, layer, is_map = left.pop()
+                    recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map)
+                    del storage
                 storages = recorder.record.storages
                 before = len(storages)
                 recorder.phase = UPDATE
                 with fused, recorder, numbers:
                     _step(optimizers)
                     recorder.closed = True
-                if max(recorder.storages, default=0) >= before:  # something made in the step outlives it
-                    for layer, tensor in state_of(optimizers, layer_of, network):
-                        index = recorder.index_of(tensor)
-                        if index is not None and index >= before:
-                            storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
-                    tensor = None  # type: ignore[assignment]
+                left = recorder.left_behind()
+                if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
+                    layers_now = {t.untyped_storage()._cdata: layer for layer, t in state_of(optimizers, layer_of, network)}
+                    own = {t.untyped_storage()._cdata for t in (*network, *(p.grad for p in made if p.grad is not None))}
+                    for address in (one[0]._cdata for one in left if one[0]._cdata not in own):
+                        known = storages[recorder.alive[address]]
+                        known.role, known.layer = ROLE["optimizer state"], layers_now.get(address, known.layer)
+                    left = [one for one in left if one[0]._cdata not in own]
                 recorder.forget_storages()
                 state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
-                left = [storages[i].size for i in state if storages[i].death == ALIVE]
-                if sorted(left) == sorted(storages[i].size for i in state if i < before):
+                after = [storages[i].size for i in state if storages[i].death == ALIVE]
+                if sorted(after) == sorted(storages[i].size for i in state if i < before):
                     held_by_them = {*map(id, updated(reached(optimizers, Optimizer)))}
                     uncleared = [i for i, one in enumerate(made) if id(one) not in held_by_them]
                     deaths = {place: storages[index].death for place, index in enumerate([*gradients, *weights])}

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
-from course_utils.trace.fakes import Unwrapped
+from course_utils.trace.fakes import Unwrapped, is_real
 from course_utils.trace.known import KnownValues
 from course_utils.trace.observers import (
     Accumulation,
@@ -37,7 +37,7 @@ from course_utils.trace.operators import WRITES_A_NUMBER
 from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
 from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
-Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
+Left = tuple[Any, tuple[int, ...], int, str, bool]  # a storage that outlives its step: it, and what `watch` is told
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
@@ -114,6 +114,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
         self._free: set[int] = set()  # storages that count nothing, being on the host
+        self._first = 0  # number of the first storage that is seen after `begin`
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
 
         self.weight_copies = WeightCopies()
@@ -156,14 +157,27 @@ class Recorder(Unwrapped, TorchDispatchMode):
         """The number of a tensor's storage, None if it is unknown."""
         return self.alive.get(tensor.untyped_storage()._cdata)
 
+    def begin(self) -> None:
+        """What is seen from now on is left by the last step, or there without anybody's knowing, or born in this one."""
+        self._first = len(self.record.storages)
+
     def left_behind(self) -> list[Left]:
-        """Storages born in the step that outlive it, the gradients aside."""
+        """Storages seen since `begin` that outlive the step, the gradients aside."""
         kept = []
         for index, reference in self.storages.items():
             storage, known = reference(), self.record.storages[index]
-            if storage is not None and known.role in (ROLE["feature maps"], ROLE["gradient maps"]):
-                kept.append((storage, known.shape, known.layer, known.is_map))
+            if storage is not None and index >= self._first and known.role != ROLE["weight gradients"]:
+                role = ROLE["other"] if known.role == ROLE["input"] else known.role
+                kept.append((storage, known.shape, role, known.layer, known.is_map))
         return kept
+
+    def holds_what_it_held(self) -> bool:
+        """Whether as much is alive after the step as before it, gradients and its input aside."""
+        storages = self.record.storages
+        aside = ROLE["weight gradients"], ROLE["input"]
+        before = sorted(one.size for one in storages if not one.birth and one.role not in aside)
+        alive = (storages[index] for index, storage in self.storages.items() if storage() is not None)
+        return before == sorted(one.size for one in alive if one.role != ROLE["weight gradients"])
 
     def wrote(self, tensors: list[Tensor]) -> bool:
         """Whether an operator wrote into one of these."""
@@ -276,6 +290,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         call = Call(name, operator.writes, self.phase, layer, role, node, inputs, outputs, read, written, born)
         for observer in self._observers_of.get(name) or self._find_observers(name):
             observer.see(call, self.record)
+        if None in read:
+            read = [self._seen(tensor, layer) for tensor in inputs]
         if not born and not operator.writes:
             return  # a view by another name
         if self.phase == FORWARD and outputs:
@@ -292,6 +308,22 @@ class Recorder(Unwrapped, TorchDispatchMode):
             writes=tuple(dict.fromkeys(written)),
         )
         self.record.events.append(event)
+
+    def _seen(self, tensor: Tensor, layer: str) -> int | None:
+        """The storage of an argument; one that nobody knew of is there when the next step begins, if it outlives this.
+
+        Raises:
+            ValueError: it was computed where no trace sees it.
+        """
+        index = self.index_of(tensor)
+        if index is None and self._is_counted(tensor):
+            if tensor.grad_fn is not None and not is_real(tensor):
+                raise ValueError(
+                    f"a tensor of shape {tuple(tensor.shape)} was computed unseen, in another thread: compute it in the "
+                    "thread that runs the step"
+                )
+            index = self.watch(tensor.untyped_storage(), tuple(tensor.shape), ROLE["other"], layer, is_map=False)
+        return index
 
     def _written(self, outputs: list[Tensor], role: int, layer: str, in_place: bool) -> tuple[list[int], list[int]]:
         """The storages of an operator's results, and those of them that are new."""

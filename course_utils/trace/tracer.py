@@ -207,10 +207,10 @@ class Tracer:
     def _steady(self, batch: int) -> Recorder:
         numbers: dict[str, Any] | None = None
         for _ in range(4):
-            found = _sizes(self._left), len(self._lasting)
+            lasting = len(self._lasting)
             recorder = self._run_once(batch)
             self._left = recorder.left_behind()
-            if (_sizes(self._left), len(self._lasting)) == found:
+            if recorder.holds_what_it_held() and len(self._lasting) == lasting:
                 if numbers is None and self._state.has_counted():  # once, or in every step?
                     numbers = self._state.numbers()
                     continue
@@ -222,7 +222,7 @@ class Tracer:
             self._left = []
             gc.collect()
             self._left = recorder.left_behind()
-        layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
+        layers = ", ".join(sorted({layer for *_, layer, _ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
             "drop what the forward stores before it stores more"
@@ -249,12 +249,13 @@ class Tracer:
                 parameter.grad = torch.empty_like(parameter)
                 recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], self.owner[id(parameter)])
             states = self._watch_what_is_kept(recorder)
+            recorder.begin()
+            while self._left:  # emptied as it is read: nothing here may keep a storage alive
+                recorder.watch(*self._left[0])
+                del self._left[0]
             for layer, tensor in named if training else named[: len(named) - self.step.labels]:
                 recorder.watch_tensor(tensor, ROLE["input"], layer)
             del layer, tensor
-            while self._left:  # emptied as it is read: nothing here may keep a storage alive
-                recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
-                del self._left[0]
             record.events.append(Event("start", FORWARD, self.name))
             handles = follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
@@ -445,6 +446,3 @@ class Tracer:
             self._updates[trained] = self._trace_update()
         return self._updates[trained]
 
-
-def _sizes(left: list[Left]) -> list[tuple[int, str]]:
-    return sorted((storage.nbytes(), layer) for storage, _, layer, _ in left)
