@@ -2,9 +2,10 @@
 
 import gc
 import logging
+import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,25 +51,39 @@ def as_if_real(fake: bool) -> Iterator[None]:
 
 
 class Draws:
-    """Whether a step drew from the generators that Python and NumPy share among all."""
+    """Whether a step drew from generators of Python and NumPy: those that all share, and others within its reach."""
 
     def __init__(self) -> None:
         self.seen = False
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Leaves the generators as they were."""
-        before = _states()
+    def watched(self, others: Iterable[Any] = ()) -> Iterator[None]:
+        """Leaves the generators as they were.
+
+        Args:
+            others: each a random.Random, numpy.random.Generator or numpy.random.RandomState.
+        """
+        generators = [random, np.random, *others]
+        before = [_state(one) for one in generators]
         try:
             yield
         finally:
-            if before != _states():
-                self.seen = True
-                random.setstate(before[0])
-                np.random.set_state(before[1])
+            for one, state in zip(generators, before, strict=True):
+                if pickle.dumps(_state(one)) != pickle.dumps(state):
+                    self.seen = True
+                    _put_back(one, state)
 
 
-def _states() -> tuple[Any, Any]:
-    """Of both generators, as values that compare: to write them out as text would take a twentieth of a trace."""
-    kind, keys, *rest = np.random.get_state()
-    return random.getstate(), (kind, np.asarray(keys).tolist(), *rest)
+def _state(generator: Any) -> Any:
+    if hasattr(generator, "getstate"):
+        return generator.getstate()
+    return generator.get_state() if hasattr(generator, "get_state") else generator.bit_generator.state
+
+
+def _put_back(generator: Any, state: Any) -> None:
+    if hasattr(generator, "setstate"):
+        generator.setstate(state)
+    elif hasattr(generator, "set_state"):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state

@@ -52,8 +52,13 @@ STANDING = frozenset({CLEARED, *(same_way(SMALL_BATCH, one) for one in (LARGE_BA
 
 
 def counted(name: str) -> str:
-    """A number that the step changes."""
-    return f"{name} is another number after every step: traced as in the second one"
+    """A number, a name or a length that the step changes."""
+    return f"{name} is another after every step: traced as in the second one"
+
+
+def moves_on(name: str) -> str:
+    """An iterator that the step may take the next from."""
+    return f"{name}, an iterator, moves on with every step, those of the trace too: traced from where it is"
 
 
 def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:

@@ -94,9 +94,9 @@ def is_compiled(module: nn.Module) -> bool:
 def _in_lists(members: list[tuple[str, Any]]) -> Iterator[Tensor]:
     """The tensors that a module holds in lists, objects and the like, those of torch.nn's own aside."""
     for name, value in members:
-        if not (isinstance(value, (Tensor, FunctionType, nn.Module)) or name.endswith("_hooks") or name in MODULES_OWN):
-            if not _is_bare(value):
-                yield from reached(value, Tensor, through_functions=False)
+        own = name.endswith("_hooks") or name in MODULES_OWN
+        if not (own or isinstance(value, (Tensor, FunctionType, nn.Module)) or _is_bare(value)):
+            yield from reached(value, Tensor, through_functions=False)
 
 
 def hooks_of(module: nn.Module) -> Iterator[Any]:

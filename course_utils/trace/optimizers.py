@@ -134,8 +134,12 @@ class UpdateTracer:
                     recorder.closed = True
                 left = recorder.left_behind()
                 if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
-                    layers_now = {t.untyped_storage()._cdata: layer for layer, t in state_of(optimizers, layer_of, network)}
-                    own = {t.untyped_storage()._cdata for t in (*network, *(p.grad for p in made if p.grad is not None))}
+                    layers_now = {
+                        t.untyped_storage()._cdata: layer for layer, t in state_of(optimizers, layer_of, network)
+                    }
+                    own = {
+                        t.untyped_storage()._cdata for t in (*network, *(p.grad for p in made if p.grad is not None))
+                    }
                     for address in (one[0]._cdata for one in left if one[0]._cdata not in own):
                         known = storages[recorder.alive[address]]
                         known.role, known.layer = ROLE["optimizer state"], layers_now.get(address, known.layer)

@@ -114,6 +114,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
         self._free: set[int] = set()  # storages that count nothing, being on the host
+        self._looked_at: set[int | None] = set()  # storages whose values decided something
         self._first = 0  # number of the first storage that is seen after `begin`
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
 
@@ -158,7 +159,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         return self.alive.get(tensor.untyped_storage()._cdata)
 
     def begin(self) -> None:
-        """What is seen from now on is left by the last step, or there without anybody's knowing, or born in this one."""
+        """What is seen from now on was left by the last step, or nobody knew of it, or it is born in this one."""
         self._first = len(self.record.storages)
 
     def left_behind(self) -> list[Left]:
@@ -178,6 +179,11 @@ class Recorder(Unwrapped, TorchDispatchMode):
         before = sorted(one.size for one in storages if not one.birth and one.role not in aside)
         alive = (storages[index] for index, storage in self.storages.items() if storage() is not None)
         return before == sorted(one.size for one in alive if one.role != ROLE["weight gradients"])
+
+    def looked_at(self, tensor: Tensor) -> bool:
+        """Whether the step read a tensor, or looked at its values."""
+        index = self.index_of(tensor)
+        return index in self._looked_at or any(index in event.reads for event in self.record.events)
 
     def wrote(self, tensors: list[Tensor]) -> bool:
         """Whether an operator wrote into one of these."""
@@ -219,6 +225,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
         values = NotImplemented
         if operator.by_values and follows:
+            self._looked_at.update(map(self.index_of, kernels.flat_tensors(args)))
             values = self.known.values(func, operator.name, args, kwargs)
             if values is not NotImplemented and not isinstance(values, Tensor):
                 return values  # a number: no tensor is made
@@ -319,8 +326,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         if index is None and self._is_counted(tensor):
             if tensor.grad_fn is not None and not is_real(tensor):
                 raise ValueError(
-                    f"a tensor of shape {tuple(tensor.shape)} was computed unseen, in another thread: compute it in the "
-                    "thread that runs the step"
+                    f"a tensor of shape {tuple(tensor.shape)} was computed in another thread, where no trace sees it: "
+                    "compute it in the thread that runs the step"
                 )
             index = self.watch(tensor.untyped_storage(), tuple(tensor.shape), ROLE["other"], layer, is_map=False)
         return index

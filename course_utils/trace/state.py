@@ -4,13 +4,19 @@ A step is traced from what was there before the first one, at every batch: a cac
 count of steps, would make it another step. And what belongs to whoever wrote the step is left as it was.
 """
 
+import copyreg
 import functools
+import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
+from enum import Enum
+from operator import is_
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -20,9 +26,13 @@ _CACHE = type(functools.lru_cache(lambda: None))
 _CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
 _DICTS, _LISTS = (dict, OrderedDict, defaultdict, Counter), (list, set, deque)  # no kinds of them, which may be frozen
 _OF_MODULES = ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_NUMBERS = (bool, int, float)
 _CONTAINERS = frozenset((*_DICTS, *_LISTS))
 _OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_PLAIN = (bool, int, float, str, bytes, type(None), Enum, torch.dtype, torch.device)
+_COUNTERS = 64  # elements up to which an array may be one
+
+Named = tuple[str, Any]
 
 
 class State:
@@ -31,83 +41,109 @@ class State:
     Args:
         modules: every module by its path.
         functions: those that run in the step, besides the modules' methods.
+        numbers: tensors with values that the step may write into, by their names.
 
     Attributes:
         functions: all functions that the step may run, those aside that a library brings.
+        generators: of random numbers, within its reach.
+        iterators: names of those that move on when the step takes their next, and cannot be put back.
     """
 
-    def __init__(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> None:
-        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # each, and what is in it
+    def __init__(
+        self,
+        modules: Iterable[tuple[str, nn.Module]],
+        functions: Iterable[Any],
+        numbers: Iterable[tuple[str, Tensor]] = (),
+    ) -> None:
+        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # whose, each, and what is in it
         self._made_anew: list[tuple[dict[str, Any], str]] = []  # containers that are attributes of modules
-        self._in_dicts: list[tuple[str, dict[Any, Any], Any, Any]] = []  # numbers: whose, where, its name, and each
+        self._numbers = [(name, tensor, tensor.clone()) for name, tensor in numbers]
         shared: dict[int, Any] = {}  # copies of containers that modules hold
-        waiting: list[Any] = [*functions]
-        kinds: set[type] = set()
+        waiting: list[Named] = [("", function) for function in functions]
+        kinds: dict[type, None] = {}
         for path, child in modules:
             held = vars(child)
             before = self._note(path, held)
-            self._dicts += [(held[name], held[name].copy()) for name in _OF_MODULES]
-            kinds.add(type(child))
+            self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
+            kinds[type(child)] = None
             for name, value in held.items():
-                kind = type(value)
-                if kind in _CALLED:
-                    waiting.append(value)
+                kind, whose = type(value), f"{path}.{name}".lstrip(".")
+                if kind in _CALLED or isinstance(value, _GENERATORS):
+                    waiting.append((whose, value))
                 elif kind in _CONTAINERS and name not in MODULES_OWN and not name.endswith("_hooks"):
                     before[name] = shared.setdefault(id(value), value.copy())  # itself would hold what is put into it
                     self._made_anew.append((held, name))
-                    waiting += value.values() if isinstance(value, dict) else value
-        self._roots, self._kinds = waiting, kinds
-        self._of_modules = len(self._dicts), len(self._in_dicts)
+                    waiting += [(whose, one) for one in (value.values() if isinstance(value, dict) else value)]
+                elif _moves_on(value):
+                    waiting.append((whose, value))
+        self._roots, self._kinds, self._of_modules = waiting, kinds, len(self._dicts)
         self.look()
 
     def look(self) -> None:
         """Note what the step reaches besides modules: its owner may have changed it since."""
-        dicts, numbers = self._of_modules
-        del self._dicts[dicts:], self._in_dicts[numbers:]
-        self._lists: list[tuple[Any, Any]] = []
+        del self._dicts[self._of_modules :]
+        self._lists: list[tuple[str, Any, Any]] = []
+        self._slots: list[tuple[str, Any, str, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
         self._classes: list[tuple[type, dict[str, Any]]] = []
         self._caches: list[Any] = []
-        of_classes = [value for kind in self._kinds for value in self._of_class(kind)]
+        self.generators: list[Any] = []
+        self.iterators: list[str] = []
+        of_classes = [one for kind in self._kinds for one in self._of_class(kind)]
         self.functions = list(self._walk([*self._roots, *of_classes]))
 
     def _note(self, whose: str, held: dict[Any, Any]) -> dict[Any, Any]:
         before = held.copy()
-        self._dicts.append((held, before))
-        self._in_dicts += [(whose, held, name, n) for name, n in held.items() if type(n) in _NUMBERS]
+        self._dicts.append((whose, held, before))
         return before
 
-    def _walk(self, waiting: list[Any]) -> Iterator[FunctionType]:
+    def _walk(self, waiting: list[Named]) -> Iterator[FunctionType]:
         """Every function within reach, each once; what they name is noted."""
         seen: set[int] = set()
         while waiting:
-            value = waiting.pop()
+            name, value = waiting.pop()
             if id(value) in seen or isinstance(value, _OF_TENSORS):
                 continue
             seen.add(id(value))
             kind: Any = type(value)
             if isinstance(value, FunctionType):
                 yield value
+                self._note(value.__name__, vars(value))
                 waiting += self._note_names(value)
             elif isinstance(value, MethodType):
-                waiting += [value.__func__, value.__self__]
+                waiting += [(name, value.__func__), (name, value.__self__)]
             elif isinstance(value, functools.partial):
-                waiting += [value.func, *value.args, *value.keywords.values()]
+                waiting += [(name, value.func), *((name, one) for one in value.args), *value.keywords.items()]
             elif isinstance(value, _CACHE):
                 self._caches.append(value)
-                waiting.append(value.__wrapped__)
+                waiting.append((name, value.__wrapped__))
+            elif isinstance(value, _GENERATORS):
+                self.generators.append(value)
+            elif _moves_on(value):
+                self.iterators.append(name)
             elif kind in _DICTS:
-                self._note("", value)
-                waiting += value.values()
+                self._note(name, value)
+                waiting += [(f"{name}.{key}", one) for key, one in value.items()]
             elif kind in _LISTS:
-                self._lists.append((value, value.copy()))
-                waiting += value
-            elif _is_someones(kind) and hasattr(value, "__dict__"):
-                self._note(kind.__name__, vars(value))
-                waiting += [*vars(value).values(), *self._of_class(kind)]
+                self._lists.append((name, value, value.copy()))
+                waiting += [(name, one) for one in value]
+            elif kind is np.ndarray and value.size <= _COUNTERS:
+                self._lists.append((name, value, value.copy()))
+            elif _is_someones(kind):
+                waiting += self._note_object(kind, value)
 
-    def _note_names(self, function: FunctionType) -> list[Any]:
+    def _note_object(self, kind: type, value: Any) -> Iterator[Named]:
+        """What an object holds."""
+        held = getattr(value, "__dict__", {})
+        if held:
+            self._note(kind.__name__, held)
+        slots = {name: getattr(value, name, None) for name in copyreg._slotnames(kind)}  # type: ignore[attr-defined]
+        self._slots += [(kind.__name__, value, name, one) for name, one in slots.items()]
+        yield from ((f"{kind.__name__}.{name}", one) for name, one in {**held, **slots}.items())
+        yield from self._of_class(kind)
+
+    def _note_names(self, function: FunctionType) -> list[Named]:
         """What a function names; its counters are noted."""
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -116,27 +152,33 @@ class State:
                 continue
         names, known = list(named(function)), function.__globals__
         self._globals += [(known, name, one) for name, one in names if name in known and known[name] is one]
-        return [one for _, one in names]
+        return names
 
-    def _of_class(self, kind: type) -> list[Any]:
+    def _of_class(self, kind: type) -> Iterator[Named]:
         """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
-        own = [(one, dict(vars(one))) for one in kind.__mro__ if _is_someones(one)]
-        self._classes += own
-        values = [value for _, attributes in own for value in attributes.values()]
-        return [getattr(value, "fget", getattr(value, "__func__", value)) for value in values]
+        for one in filter(_is_someones, kind.__mro__):
+            attributes = dict(vars(one))
+            self._classes.append((one, attributes))
+            for name, value in attributes.items():
+                yield f"{kind.__name__}.{name}", getattr(value, "fget", getattr(value, "__func__", value))
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
-        for one, members in self._dicts:
+        for _, one, members in self._dicts:
             if one or members:  # most of a module's are empty
                 one.clear()
                 one.update(members)
         anew: dict[int, Any] = {}  # one for those that several modules share
         for held, name in self._made_anew:
             held[name] = anew.setdefault(id(held[name]), held[name].copy())
-        for one, members in self._lists:
+        for _, one, members in self._lists:
+            if isinstance(one, np.ndarray):
+                one[...] = members
+                continue
             one.clear()
             (one.update if isinstance(one, set) else one.extend)(members)
+        for _, one, name, value in self._slots:
+            object.__setattr__(one, name, value)
         for _, cell, contents in self._cells.values():
             cell.cell_contents = contents
         for known, name, value in self._globals:
@@ -145,25 +187,50 @@ class State:
             changed = [name for name, value in vars(kind).items() if attributes.get(name) is not value]
             for name in changed:
                 setattr(kind, name, attributes[name]) if name in attributes else delattr(kind, name)
+        for _, tensor, values in self._numbers:
+            tensor.copy_(values)
         for cache in self._caches:
             cache.cache_clear()
 
-    def _numbers(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        """Whose each number that is kept was, its name, what it is and what it was."""
-        yield from ((whose, name, held.get(name), n) for whose, held, name, n in self._in_dicts)
-        yield from (("", name, known[name], n) for known, name, n in self._globals if type(n) in _NUMBERS)
-        for kind, attributes in self._classes:
-            numbers = ((name, n) for name, n in attributes.items() if type(n) in _NUMBERS)
-            yield from ((kind.__name__, name, getattr(kind, name), n) for name, n in numbers)
-        yield from (("", name, cell.cell_contents, n) for name, cell, n in self._cells.values() if type(n) in _NUMBERS)
+    def _places(self) -> Iterator[tuple[str, Any, Any]]:
+        """Each place where a value may be another than it was: its name, what is there, and what was."""
+        dicts = [*self._dicts, *((kind.__name__, vars(kind), attributes) for kind, attributes in self._classes)]
+        for whose, held, before in dicts:
+            if len(held) != len(before) or not all(map(is_, held.values(), before.values())):
+                names = {**before, **held}
+                yield from ((f"{whose}.{name}".lstrip("."), held.get(name), before.get(name)) for name in names)
+        yield from self._lists
+        yield from ((f"{whose}.{name}", getattr(one, name, None), value) for whose, one, name, value in self._slots)
+        yield from ((name, known[name], value) for known, name, value in self._globals)
+        yield from ((name, cell.cell_contents, contents) for name, cell, contents in self._cells.values())
+        yield from self._numbers
 
-    def has_counted(self) -> bool:
-        """Whether a number is another than at first."""
-        return any(now is not before for _, _, now, before in self._numbers())
+    def changed(self) -> dict[str, Any]:
+        """What is now where something else was, by names: what of it may decide a step's way."""
+        places = ((name, now, before) for name, now, before in self._places() if now is not before)
+        told = ((name, _told(now), _told(before)) for name, now, before in places)
+        return {name: now for name, now, before in told if now != before}
 
-    def numbers(self) -> dict[str, Any]:
-        """The numbers that functions and modules keep, by their names."""
-        return {f"{whose}.{name}" if whose else str(name): now for whose, name, now, _ in self._numbers()}
+
+def _told(value: Any) -> Any:
+    """What of a value may decide a step's way: a number or a name, how many there are of what, else only its kind."""
+    if isinstance(value, Tensor) and not value.dim() and not value.is_meta and type(value) is Tensor:
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tobytes() if value.size <= _COUNTERS else np.ndarray
+    kind = type(value)
+    if kind in _DICTS:
+        return [(key, _plain(one)) for key, one in value.items()]
+    return [_plain(one) for one in value] if kind in (*_LISTS, tuple) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, _PLAIN) else type(value)
+
+
+def _moves_on(value: Any) -> bool:
+    """Whether a value is an iterator of Python's own, such as a generator."""
+    return isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools")
 
 
 @functools.cache

@@ -36,6 +36,7 @@ from course_utils.trace.recorder import FAILED_IN, OPTIMIZER, Left, Recorder, fo
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
 from course_utils.trace.state import State
 
+STEPS = 10  # tried until a step leaves as much as it found
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -60,7 +61,10 @@ class Tracer:
         # The owner's parameters and buffers, of which an optimizer may be made; which of the copy's parameters each is.
         self._own = [(TensorWeakRef(parameter), index) for index, parameter in enumerate(module.parameters())]
         self._own += [(TensorWeakRef(buffer), -1) for buffer in module.buffers()]
-        self._values: list[tuple[Tensor, Tensor]] = []  # tensors whose values are known, and those
+        self._values: list[
+            tuple[Tensor, Tensor]
+        ] = []  # tensors whose values are known before the first step, and those
+        self._now: dict[int, Tensor | None] = {}  # by id: what a step has left there; None if nobody knows
         self._set_up(module, fake=precision != "float32")
 
     def _set_up(self, module: nn.Module, fake: bool) -> None:
@@ -94,8 +98,8 @@ class Tracer:
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
         hooks = [one for _, child in self.modules for one in hooks_of(child)]
-        self._functions = [self.step.forward, self.step.loss, *hooks]
-        self._state = State(self.modules, self._functions)
+        numbers = [(name, one) for name, one in shapes.tensors if is_real(one) and not one.dim()]
+        self._state = State(self.modules, [self.step.forward, self.step.loss, *hooks], numbers)
 
     def resized(self, sizes: dict[str, int]) -> Tracer:
         """The same network in a step of other sizes."""
@@ -166,13 +170,13 @@ class Tracer:
             TraceError: the step fails.
             LeakError: it leaves more behind every time it runs.
         """
-        with self.draws.watched():
-            self._state.look()
+        self._state.look()
+        with self.draws.watched(self._state.generators):
             try:
                 return self._run(batch)
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
-                self._left = []
+                self._left, self._now = [], {}
                 self._shapes.clear_held()
 
     def _run(self, batch: int) -> Run:
@@ -205,17 +209,18 @@ class Tracer:
         return self.target == "cpu" or of_card
 
     def _steady(self, batch: int) -> Recorder:
-        numbers: dict[str, Any] | None = None
-        for _ in range(4):
+        changed: dict[str, Any] | None = None
+        for _ in range(STEPS):
             lasting = len(self._lasting)
             recorder = self._run_once(batch)
             self._left = recorder.left_behind()
             if recorder.holds_what_it_held() and len(self._lasting) == lasting:
-                if numbers is None and self._state.has_counted():  # once, or in every step?
-                    numbers = self._state.numbers()
+                now = {**self._state.changed(), **self._counted(recorder)}
+                if changed is None and now:  # once, or in every step?
+                    changed = now
                     continue
-                now = self._state.numbers() if numbers else {}
-                self._assume(*(assumptions.counted(name) for name, n in (numbers or {}).items() if now[name] != n))
+                names = dict.fromkeys([*(changed or ()), *now])
+                self._assume(*(assumptions.counted(n) for n in names if now.get(n) != (changed or {}).get(n)))
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
@@ -224,9 +229,27 @@ class Tracer:
             self._left = recorder.left_behind()
         layers = ", ".join(sorted({layer for *_, layer, _ in self._left})[:3])
         raise LeakError(
-            f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
-            "drop what the forward stores before it stores more"
+            f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
+            "stores before it stores more"
         )
+
+    def _counted(self, recorder: Recorder) -> dict[str, Any]:
+        """What the step left, by name, in buffers that it looks at; its next step starts with that."""
+        found = {}
+        for tensor, values in self._values:
+            before, now = self._now.get(id(tensor), values), recorder.known.of(tensor)
+            if before is None or (now is not None and torch.equal(before, now)):
+                continue
+            self._now[id(tensor)] = now
+            if recorder.looked_at(tensor):
+                names = (
+                    name
+                    for path, child in self.modules
+                    for name, one in child.named_buffers(path, False)
+                    if one is tensor
+                )
+                found[next(names, "a tensor")] = None if now is None else now.tolist()
+        return found
 
     def _run_once(self, batch: int) -> Recorder:
         fake = self.fake is not None
@@ -239,7 +262,9 @@ class Tracer:
         with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:
-                recorder.known.tell(buffer, values)
+                now = self._now.get(id(buffer), values)
+                if now is not None:
+                    recorder.known.tell(buffer, now)
             inputs, named = self.step.make(batch, self.device, recorder.known)
             for parameter in self.everything:
                 index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
@@ -291,7 +316,7 @@ class Tracer:
                 if recorder.host_counts or tensor.is_meta:
                     recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
             states.append((optimizer, [*range(first, len(recorder.record.storages))]))
-        for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._functions)):
+        for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._state.functions)):
             if recorder.host_counts or tensor.is_meta:
                 recorder.watch_tensor(tensor, ROLE["other"], self.name)
         return states
@@ -420,7 +445,8 @@ class Tracer:
                 check_third(found, self.run(THIRD_BATCH), THIRD_BATCH)
         except (NotAffine, TraceError) as reason:
             found, why = None, str(reason)
-        if found is None or self.draws.seen:
+        self._assume(*map(assumptions.moves_on, self._state.iterators))
+        if found is None or self.draws.seen or self._state.iterators:
             self._try_again(first)
         else:
             self._assume(assumptions.same_way(first, second))
@@ -428,7 +454,7 @@ class Tracer:
 
     def _try_again(self, batch: int) -> None:
         """Notice a step that is another every time, though its batch is the same."""
-        with self.draws.watched():
+        with self.draws.watched(self._state.generators):
             runs = [self._run(batch) for _ in range(4 if self.draws.seen else 2)]
         peaks = [Ledger(self.name, self._tape(run, None), batch).peak_bytes for run in runs]
         alike = all(run == runs[0] for run in runs)
@@ -445,4 +471,3 @@ class Tracer:
         if trained not in self._updates:
             self._updates[trained] = self._trace_update()
         return self._updates[trained]
-
