@@ -71,3 +71,9 @@ def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
         f"{why}, and is another step every time: {found} have their peaks from {min(peaks):,} to {max(peaks):,} bytes, "
         "and this is one of them"
     )
+
+
+def to_host(names: list[str]) -> str:
+    """Copies to a device that the step did not name itself."""
+    what = " and ".join(names)
+    return f'{what} is the CPU here, and the step copies to it: counted as in host memory; on a card let it be "cuda"'

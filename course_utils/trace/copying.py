@@ -25,6 +25,7 @@ _ATOMS = (type(None), bool, int, float, str)
 MODULES_OWN = {"_parameters", "_buffers", "_modules"}
 LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
+_COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 
@@ -230,8 +231,8 @@ class OnShapes:
 
     def __call__(self, value: Any, name: str = "") -> Any:
         """The copy of anything; the thing itself if it reaches no tensor, network or optimizer."""
-        if isinstance(value, FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):
-            value, self.compiled = value._torchdynamo_orig_callable, True
+        if isinstance(value, FunctionType) and hasattr(value, _COMPILED):
+            value, self.compiled = getattr(value, _COMPILED), True
         if id(value) in self.memo:
             return self.memo[id(value)]
         if isinstance(value, Tensor):
@@ -245,7 +246,7 @@ class OnShapes:
             return twin
         if isinstance(value, Optimizer):
             return self._optimizer(value)
-        if next(reached(value, (Tensor, nn.Module, Optimizer)), None) is None:
+        if not any(map(_is_replaced, reached(value, (Tensor, nn.Module, Optimizer, FunctionType)))):
             return value
         return self._holder(value, name)
 
@@ -304,6 +305,11 @@ class OnShapes:
             vars(twin)[name] = copy.copy(made) if made is value and isinstance(value, _PLAIN) else made
         twin.param_groups = [dict(group) for group in twin.param_groups]
         return twin  # type: ignore[no-any-return]
+
+
+def _is_replaced(value: Any) -> bool:
+    """Whether a copy has something else in its place: all but functions that are not compiled."""
+    return not isinstance(value, FunctionType) or hasattr(value, _COMPILED)
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:

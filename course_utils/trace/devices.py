@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -20,7 +21,9 @@ from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
 
+from course_utils.trace.copying import LIBRARIES
 from course_utils.trace.fakes import is_real
+from course_utils.trace.refusals import TraceError, cause, needs_values
 
 MADE_BEFORE = (
     'torch.autocast("cuda") that was made before the trace, where there is no card and it is disabled: taken as enabled'
@@ -44,6 +47,7 @@ _LOCK = threading.Lock()
 _OPEN = {"traces": 0}
 _PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init__", "__enter__", "__exit__")}
 _RESIZE = torch.UntypedStorage.resize_
+_AVAILABLE = torch.cuda.is_available
 _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 
 
@@ -62,7 +66,7 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
     with _LOCK:
         _OPEN["traces"] += 1
         if _OPEN["traces"] == 1:
-            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach, _resize)
+            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach, _resize, _available)
     _STEP.target, _STEP.on_meta, _STEP.assume = target, on_meta, assume
     try:
         yield
@@ -71,10 +75,16 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
         with _LOCK:
             _OPEN["traces"] -= 1
             if _OPEN["traces"] == 0:
-                _stand_in(_PLAIN, _HAS_FOREACH, _RESIZE)
+                _stand_in(_PLAIN, _HAS_FOREACH, _RESIZE, _AVAILABLE)
 
 
-def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], bool], resize: Any) -> None:
+def _stand_in(
+    methods: dict[str, Any],
+    has_foreach: Callable[[torch.device], bool],
+    resize: Any,
+    is_available: Callable[[], bool],
+) -> None:
+    torch.cuda.is_available = is_available
     for name, method in methods.items():
         setattr(torch.autocast, name, method)
     torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
@@ -85,6 +95,13 @@ def _stand_in(methods: dict[str, Any], has_foreach: Callable[[torch.device], boo
 def _has_foreach(device: torch.device) -> bool:
     """Whether norms of all gradients are taken at once, as on both targets."""
     return device.type == "meta" or _HAS_FOREACH(device)
+
+
+def _available() -> bool:
+    """Whether the step's own code would find a card; what a library asks for is the machine that it runs on."""
+    if _STEP.target is None or sys._getframe(1).f_code.co_filename.startswith(LIBRARIES):
+        return _AVAILABLE()
+    return _STEP.target == "cuda"
 
 
 def _resize(storage: Any, size: int) -> Any:
@@ -118,7 +135,7 @@ def _enter(self: Any) -> Any:
     if target is not None and not _is_ours(sys._getframe(1)):
         if not getattr(self, "course_told", False) and self.device in (target, "cpu"):
             self.course_before = self.device, self._enabled
-            disabled = target == "cuda" == self.device and not self._enabled and not torch.cuda.is_available()
+            disabled = target == "cuda" == self.device and not self._enabled and not _AVAILABLE()
             if disabled:
                 _STEP.assume(MADE_BEFORE)
             self._enabled = (self._enabled or disabled) and self.device == target
@@ -157,13 +174,17 @@ def heard(functions: Iterable[FunctionType], target: str, device: str) -> Abstra
 
 @lru_cache(maxsize=4096)
 def _asks(code: CodeType) -> bool:
-    """Whether code looks at the kind of a device, or names a card."""
-    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+    """Whether code may look at the kind of a device, names a card, or goes on after an error."""
+    steps = list(dis.get_instructions(code))
+    names = {step.argval for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")}
     return (
-        {"device", "type"} <= names
-        or bool(names & {"is_cuda", "is_cpu", "is_meta", "get_device", "cuda"})
+        bool(names & {"device", "type", "is_cuda", "is_cpu", "is_meta", "get_device", "cuda", "suppress"})
         or any(isinstance(const, str) and const.startswith("cuda") for const in code.co_consts)
         or any(isinstance(const, CodeType) and _asks(const) for const in code.co_consts)
+        or any(  # an `except` that ends; that of a `with` takes three values from the stack then
+            one.opname == "POP_EXCEPT" and following.opname not in ("RERAISE", "POP_TOP")
+            for one, following in pairwise(steps)
+        )
     )
 
 
@@ -179,22 +200,43 @@ _ANSWERS: dict[Any, Callable[[bool], Any]] = {
 }
 
 
+_TYPES = {
+    dtype: torch.empty(0, dtype=dtype).type()
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.bool)
+}  # in the words of `Tensor.type`
+
+
 class _Hears(TorchFunctionMode):
     """Answers whoever asks a traced tensor for its device, torch and this library aside."""
 
     def __init__(self, target: str, device: str) -> None:
         super().__init__()
         self.target, self.device = target, device
+        self.met: Exception | None = None  # what a step with real tensors would not meet
+
+    def __exit__(self, kind: Any, error: Any, where: Any) -> None:
+        super().__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        if kind is None and self.met is not None:
+            raise TraceError(
+                f"the step goes on after an error that only a trace meets: {cause(self.met)}"
+            ) from self.met
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         asking = str(sys._getframe(1).f_globals.get("__name__"))
-        if func in _ANSWERS and not asking.startswith(("torch.", "course_utils.trace")) and not is_real(args[0]):
+        if func in _ANSWERS and not asking.startswith(("torch.", "course_utils.")) and not is_real(args[0]):
             return _ANSWERS[func](self.target == "cuda")
+        if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
+            return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
         if func is torch.device:  # it only names one; whatever is made there is sent on
             return func(*args, **(kwargs or {}))
         if func is Tensor.cuda and self.target == "cuda":
             func, args = Tensor.to, (args[0], torch.device("cuda"))
-        return func(*map(self._here, args), **{key: self._here(value) for key, value in (kwargs or {}).items()})
+        try:
+            return func(*map(self._here, args), **{key: self._here(value) for key, value in (kwargs or {}).items()})
+        except Exception as error:
+            if needs_values(error):
+                self.met = error
+            raise
 
     def _here(self, value: Any) -> Any:
         """A device that is meant to be the target's is where the trace's tensors are."""

@@ -50,6 +50,10 @@ class Unwrapped:
 class Fakes(Unwrapped, FakeTensorMode):
     """Tensors without data that say they are on the CPU."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Fakes":
+        """A step may copy its tensors, each of which holds this mode."""
+        return self
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _EMPTY and kwargs.get("device") == _CPU and not kwargs.get("pin_memory"):

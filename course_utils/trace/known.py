@@ -60,7 +60,7 @@ class KnownValues:
             return tensor
         entry = self._flat.get(tensor.untyped_storage()._cdata)
         if entry is None or entry[1].dtype != tensor.dtype:
-            return None
+            return getattr(tensor, "constant", None)  # of a number that torch made fake by itself
         with self._real():
             return entry[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 

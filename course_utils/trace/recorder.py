@@ -97,6 +97,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         phase: FORWARD, BACKWARD or UPDATE; set by whoever runs the step.
         modules: paths of the modules being run, innermost last; the bottom entry stands for what no module runs.
         layer_of_parameter: id of a parameter -> layer, for the gradients that accumulate there.
+        copied_to_host: whether the step copied something from the card to the host.
         closed: set once the step is over: what dies from then on is alive to the end.
         observers: one a concern; each is an attribute, too, for whoever reads its findings.
     """
@@ -108,7 +109,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.phase = FORWARD
         self.modules = [bottom]
         self.layer_of_parameter: dict[int, str] = {}
-        self.closed = False
+        self.closed = self.copied_to_host = False
         self.known = KnownValues(fake)
         self.alive: dict[int, int] = {}  # address of a storage -> its number
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
@@ -283,6 +284,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
             storage = self.record.storages[index]
             storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
             self._free.add(index)
+            self.copied_to_host = True
 
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
         node = _running_node() if self.phase == BACKWARD else None

@@ -9,11 +9,15 @@ import torch
 
 from course_utils.units import CourseError
 
-_OURS = (str(Path(__file__).resolve().parents[1]), str(Path(torch.__file__).parent))
+_OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
 
 # Messages of torch's insides, and what they mean to whoever wrote the step.
 _KNOWN = (
+    (
+        "when making fake tensor call|torch._dynamo",
+        "it calls what torch.compile made, which a trace cannot take apart here: trace it without torch.compile",
+    ),
     (
         "not on the expected device|Please convert all Tensors to FakeTensors",
         "it mixes its input with a tensor made elsewhere: create that one with device=x.device",
@@ -76,13 +80,16 @@ def cause(error: BaseException) -> str:
     if needs_values(error):
         text = text.split(". ")[0]
         checked = any("torch/distributions/" in Path(frame.filename).as_posix() for frame in _frames(error))
+        line = _line_of(error)
         advice = (
-            "give the distribution validate_args=False"
-            if checked
-            else "leave out what only prints or checks; values of an input that are the same everywhere are told with "
+            "leave out what only prints or checks; values of an input that are the same everywhere are told with "
             "Spec(fill=...)"
         )
-        return f"it depends on the values of its data, and a trace has only shapes ({text}){_line_of(error)}; {advice}"
+        if checked:
+            advice = "give the distribution validate_args=False"
+        elif re.search(r"torch\.(rand|bernoulli|multinomial)", line):
+            advice = "a number that torch draws is a value too: set its chance to 0 or 1 for the trace"
+        return f"it depends on the values of its data, and a trace has only shapes ({text}){line}; {advice}"
     if re.search(r"scalar types.*(Long|Int)|indices.*(Long|Int|int)|not implemented for 'Float'", text):
         return f"{text}; whole numbers, such as token ids, are input_dtype=torch.int64"
     return text

@@ -47,6 +47,7 @@ class State:
         functions: all functions that the step may run, those aside that a library brings.
         generators: of random numbers, within its reach.
         iterators: names of those that move on when the step takes their next, and cannot be put back.
+        on_cpu: names of what is the CPU as a device.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class State:
                     before[name] = shared.setdefault(id(value), value.copy())  # itself would hold what is put into it
                     self._made_anew.append((held, name))
                     waiting += [(whose, one) for one in (value.values() if isinstance(value, dict) else value)]
-                elif _moves_on(value):
+                elif _moves_on(value) or _is_cpu(value):
                     waiting.append((whose, value))
         self._roots, self._kinds, self._of_modules = waiting, kinds, len(self._dicts)
         self.look()
@@ -90,6 +91,7 @@ class State:
         self._caches: list[Any] = []
         self.generators: list[Any] = []
         self.iterators: list[str] = []
+        self.on_cpu: dict[str, None] = {}
         of_classes = [one for kind in self._kinds for one in self._of_class(kind)]
         self.functions = list(self._walk([*self._roots, *of_classes]))
 
@@ -103,6 +105,8 @@ class State:
         seen: set[int] = set()
         while waiting:
             name, value = waiting.pop()
+            if _is_cpu(value):
+                self.on_cpu[name] = None
             if id(value) in seen or isinstance(value, _OF_TENSORS):
                 continue
             seen.add(id(value))
@@ -130,7 +134,7 @@ class State:
                 waiting += [(name, one) for one in value]
             elif kind is np.ndarray and value.size <= _COUNTERS:
                 self._lists.append((name, value, value.copy()))
-            elif _is_someones(kind):
+            elif _is_someones(kind) or (kind.__module__.startswith("torch.") and hasattr(value, "__dict__")):
                 waiting += self._note_object(kind, value)
 
     def _note_object(self, kind: type, value: Any) -> Iterator[Named]:
@@ -231,6 +235,10 @@ def _plain(value: Any) -> Any:
 def _moves_on(value: Any) -> bool:
     """Whether a value is an iterator of Python's own, such as a generator."""
     return isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools")
+
+
+def _is_cpu(value: Any) -> bool:
+    return type(value) in (str, torch.device) and str(value) == "cpu"
 
 
 @functools.cache

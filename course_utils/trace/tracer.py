@@ -197,6 +197,8 @@ class Tracer:
             recorder = self._steady(batch)
             ran = {event.op for event in recorder.record.events}
         self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
+        if recorder.copied_to_host and self._state.on_cpu:
+            self._assume(assumptions.to_host(list(self._state.on_cpu)))
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
@@ -210,7 +212,7 @@ class Tracer:
 
     def _steady(self, batch: int) -> Recorder:
         changed: dict[str, Any] | None = None
-        for _ in range(STEPS):
+        for step in range(STEPS):
             lasting = len(self._lasting)
             recorder = self._run_once(batch)
             self._left = recorder.left_behind()
@@ -224,9 +226,10 @@ class Tracer:
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
-            self._left = []
-            gc.collect()
-            self._left = recorder.left_behind()
+            if step < 2:
+                self._left = []
+                gc.collect()
+                self._left = recorder.left_behind()
         layers = ", ".join(sorted({layer for *_, layer, _ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
@@ -425,6 +428,8 @@ class Tracer:
             self._assume(assumptions.CLEARED)
         try:
             small = self.run(first)
+        except LeakError:
+            raise
         except TraceError as error:
             for batch in (second, ROUND_BATCH):
                 try:
