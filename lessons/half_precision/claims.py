@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS
-from course_utils.trace import training_step
+from course_utils.trace import PRECISIONS, training_step
 from course_utils.units import format_bytes
 from lessons.batch_size.claims import HALF
 from lessons.half_precision.precision import Halving, fate
@@ -25,51 +26,63 @@ from lessons.shared.sources import DATAGURU
 TITAN_X_2016 = {"AlexNet": (81, 71), "OverFeat": (268, 242), "VGG-A": (529, 471), "GoogLeNet": (470, 462)}
 
 
+NARROW = "all in bfloat16"
+
+
 @lru_cache(maxsize=8)
-def _three(name: str) -> list[StepTrace]:
+def _steps(name: str) -> dict[str, StepTrace]:
     network = NETWORKS[name]
     with torch.device("meta"):
         module, narrow = network.build(), network.build().to(torch.bfloat16)
     size = network.input_shape, network.classes
-    steps = [training_step(module, *size, precision=precision, name=name) for precision in ("float32", "float16")]
-    return [*steps, training_step(narrow, *size, input_dtype=torch.bfloat16, name=name)]
+    steps = {precision: training_step(module, *size, precision=precision, name=name) for precision in PRECISIONS}
+    return {**steps, NARROW: training_step(narrow, *size, input_dtype=torch.bfloat16, name=name)}
 
 
-def halving(name: str, batch: int = 128, weights: bool = False) -> Halving:
-    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast.
+def halving(name: str, batch: int = 128, way: str = "float16") -> Halving:
+    """A step of one of `networks.NETWORKS` with momentum, in float32 and under autocast in a 16-bit format.
 
-    With `weights` the second step is not under autocast: it has weights, momentum, input and maps in bfloat16.
+    Or, with NARROW for its `way`, with weights, momentum, input and maps in bfloat16 and no autocast.
     """
-    full, autocast, narrow = _three(name)
-    return Halving(full.at(batch), (narrow if weights else autocast).at(batch))
+    steps = _steps(name)
+    return Halving(steps["float32"].at(batch), steps[way].at(batch))
 
 
 HALVED = "ResNet-50", "VGG-16", "52 M dense net"
+WAYS = {"float16": "float32", "bfloat16": "float32", NARROW: "bfloat16"}  # two autocasts, and the format of weights
 SMALL, SCALE = 2.0**-26, 2.0**16  # a gradient of half the least that float16 keeps; a loss scale
 STEP = 0.001  # Adam's rate by default, the length of its first step
 
 
 @claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
 def _halves() -> Finding:
-    found = {name: halving(name) for name in HALVED}
-    narrow = {name: halving(name, weights=True).saved for name in HALVED}
-    saved = [*(one.saved for one in found.values()), *narrow.values()]
-    told = "; ".join(f"{name}: {_from_to(one)}, {change(one.saved)}" for name, one in found.items())
-    all_narrow = ", ".join(f"{name} {change(share)}" for name, share in narrow.items())
-    kept, scaled = (not fate(torch.tensor([SMALL]), "float16", scale).lost for scale in (1.0, SCALE))
-    moves = float(torch.tensor(1.0, dtype=torch.bfloat16) - STEP) != 1
-    halved = [share > HALF for share in saved]
+    found = {way: {name: halving(name, way=way) for name in HALVED} for way in WAYS}
+    told = "; ".join(f"{name}: {_from_to(one)}, {change(one.saved)}" for name, one in found["float16"].items())
+    other, narrow = (
+        ", ".join(f"{name} {change(one.saved)}" for name, one in found[way].items()) for way in ("bfloat16", NARROW)
+    )
+    kept = {form: not fate(torch.tensor([SMALL]), form).lost for form in ("float16", "bfloat16")}
+    scaled = not fate(torch.tensor([SMALL]), "float16", SCALE).lost
+    moves = {form: float(torch.tensor(1.0, dtype=PRECISIONS[form]) - STEP) != 1 for form in ("float32", "bfloat16")}
+    halved = [one.saved > HALF for nets in found.values() for one in nets.values()]
+    whole = [kept[way if way in kept else "bfloat16"] and moves[weights] for way, weights in WAYS.items()]
+    stays, goes = (
+        ", ".join(f"{verb if holds else not_verb} in {form}" for form, holds in by.items())
+        for by, verb, not_verb in ((kept, "stays", "becomes 0"), (moves, "moves", "does not move"))
+    )
+    bits = [f"{1 - math.log2(torch.finfo(PRECISIONS[form]).eps):.0f}" for form in ("bfloat16", "float32")]
     return Finding(
-        by_cases([*halved, kept, moves]),
-        f"under float16 autocast, batch 128: {told}. All in bfloat16, weights too: {all_narrow}. A gradient of "
-        f"{SMALL:.1e} {'stays' if kept else 'becomes 0'} in float16; with the loss times {SCALE:,.0f} it "
-        f"{'stays' if scaled else 'does too'}. In bfloat16 a weight of 1 {'moves' if moves else 'does not move'} by a "
-        f"step of {STEP:g}",
-        "Under autocast weights, optimizer state, indices and the input stay as they were. Small gradients are lost "
-        "without a scale; with one, rounding is left.",
-        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in both ways, "
-        "that gradient stays without a scale and that weight moves; partly right if one of these eight is so",
-        kind=by_parts({"halve the memory": halved, "nothing is lost": [kept, moves]}),
+        by_cases([*halved, *whole]),
+        f"batch 128, under float16 autocast: {told}. Under bfloat16 autocast: {other}. All in bfloat16, weights too: "
+        f"{narrow}. A gradient of {SMALL:.1e} {stays}; with the loss times {SCALE:,.0f} it "
+        f"{'stays' if scaled else 'becomes 0'} in float16 too. By a step of {STEP:g} a weight of 1 {goes}; under "
+        f"autocast weights are float32. Digits do not vote: bfloat16 keeps {bits[0]} of float32's {bits[1]} bits",
+        "Under autocast weights, optimizer state, indices and the input stay as they were. Float16 loses small "
+        "gradients without a scale, weights in bfloat16 small steps. Bfloat16 under autocast rounds, but lost neither.",
+        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in each of three "
+        "ways, and none of these loses that gradient (without a scale) or that step; partly right if one network is in "
+        "one way, or one way loses neither",
+        kind=by_parts({"halve the memory": halved, "nothing is lost": whole}),
     )
 
 

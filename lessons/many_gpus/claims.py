@@ -183,7 +183,8 @@ def _convolutions_share() -> Finding:
         "little for its many dense weights, and so does VGG-16 with few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
         "sharing; wrong if none of that holds",
-        kind=by_parts({"parallelise well": well, "because their weights are shared": because}),
+        kind=by_parts({"parallelise well": well, "because their weights are shared": because})
+        + f", with {SMALL} or {BATCH} images a card",
     )
 
 

@@ -87,6 +87,34 @@ TIMES: tuple[PublishedTime, ...] = (
     ),
 )
 
+# Both cards with the same libraries, in one month on one machine: the README at 0367b1f (July 2016); later ones leave
+# the K40 out. Forward and backward, 16 images, ms: K40, Titan X (Maxwell). AlexNet is there
+# with cuDNN alone. The rest of that table (VGG-19, other ResNets) is of no other use here, so it is not in TIMES.
+CUDNN, OWN_KERNELS = "cuDNN", "Torch's own kernels"
+ON_BOTH: dict[str, dict[str, tuple[float, float]]] = {
+    CUDNN: {
+        "AlexNet": (61.48, 23.71),
+        "VGG-16": (920.21, 262.42),
+        "VGG-19": (1129.65, 323.40),
+        "ResNet-18": (168.30, 53.84),
+        "ResNet-34": (303.80, 91.94),
+        "ResNet-50": (449.90, 171.02),
+        "ResNet-101": (797.89, 260.12),
+        "ResNet-152": (1146.73, 366.97),
+        "ResNet-200": (1485.24, 493.82),
+    },
+    OWN_KERNELS: {
+        "VGG-16": (1231.01, 587.97),
+        "VGG-19": (1475.02, 709.88),
+        "ResNet-18": (308.91, 150.76),
+        "ResNet-34": (571.37, 274.69),
+        "ResNet-50": (769.79, 382.36),
+        "ResNet-101": (1373.07, 662.42),
+        "ResNet-152": (1982.23, 959.42),
+        "ResNet-200": (2578.20, 1298.65),
+    },
+}
+
 
 @dataclass(frozen=True)
 class PublishedHalves:

@@ -81,7 +81,7 @@ def test_a_sentence_is_told_with_its_vote_verdict_and_better_words_its_numbers_a
     assert "<p>More exactly: <b>less" in Told(claim, Finding(RIGHT, "1", "why"), HOLDS, "less")._repr_html_()
     one = Told(claim, finding, HOLDS)
     assert "should have said" not in one._repr_html_()
-    reply = Told(CLAIMS[42], finding, IN_PART)._repr_html_()
+    reply = Told(CLAIMS[42], finding, NO)._repr_html_()
     assert "Verdict: <b>wrong</b>. On paper it is not far faster" in reply
     assert repr(one) == "“sentence <901>” (somebody): wrong"
     votes = ballot([20, 21])
@@ -111,7 +111,12 @@ def test_what_was_counted_is_told_of_the_twelve_and_half_of_them_no_lesson_has_j
     for claim, f in partly:  # which part holds and which does not, in the sentence's own words
         parts = re.findall("“(.+?)”", f.kind)
         assert all(part in claim.text for part in parts), f.kind
-        assert f.kind == SOME or (f.kind.startswith((f"{PART}, ", f"{SOME}: ")) and len(parts) > 1)
+        assert f.kind == SOME or (f.kind.startswith((f"{PART}, ", f"{SOME}: ")) and len(parts) != 1)
+
+
+def test_what_the_source_of_92_reports_is_told_alike_wherever_it_is():
+    text = (ROOT / "lessons/myths_and_facts/lesson.py").read_text(encoding="utf-8")
+    assert all("reports 18.9 GiB" in words for words in (text, SAID_OF[92], judge([92]).rows[0][1].why))
 
 
 def test_a_reply_is_to_a_vote_that_does_not_agree():

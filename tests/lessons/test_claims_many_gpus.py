@@ -118,7 +118,8 @@ def test_alexnets_dense_layers_are_what_makes_convolutions_partly_right(monkeypa
     assert "7.6 with 32, 1.1 with 4; AlexNet 3.1 with 128, 0.9 with 32" in finding(9).evidence
     assert "over 3.2 times at a ratio of 1.3 (VGG-16, 5 images) and of 1.2 (AlexNet, 46 images)" in finding(9).evidence
     assert finding(9).kind == (
-        "one part, “because their weights are shared”, holds in each case; “parallelise well” in 3 of 4"
+        "one part, “because their weights are shared”, holds in each case; “parallelise well” in 3 of 4, "
+        "with 32 or 128 images a card"
     )
     assert dense_by_units.speed_up > 3.2
     monkeypatch.setattr(many_gpus, "SMALL", many_gpus.BATCH)

@@ -6,7 +6,6 @@ import pytest
 from torch import nn
 from verdicts import assert_none_was_certain, finding
 
-from classroom import ROOT
 from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware, timing
 from course_utils.machine.timing import MeasuredStep, Timing
@@ -44,7 +43,8 @@ def test_verdict(number):
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (1, "9 to 15 times with a card sold by 2014, up to 72 with later ones (Titan X (Pascal))"),
+        (1, "9 to 15 times, median 14, with a card sold by 2014 and cuDNN, up to 72 with later ones (Titan X (P"),
+        (1, "own kernels 7 to 9 with the Tesla K40, 14 to 17 with the Titan X (Maxwell)"),  # 8,495 / 1,231 and so on
         (1, "reached 14% on the Xeons with VGG-16, the Tesla K40 37%"),  # 0.174 * 9.23 / 4.29
         (1, "the Titan X (Maxwell) 71% and 125%, by the direct"),  # 0.145 * 25.08 / 5.0 and 0.145 * 44.07 / 5.0
         (1, "they are 18 to 29 and up to 145. A CPU that takes 3.4 times as long would"),  # 50 / (8,495 / 577)
@@ -158,18 +158,3 @@ def test_every_claim_of_the_lesson_is_here():
 
 def test_no_verdict_is_certain():
     assert_none_was_certain(EXPECTED)
-
-
-def test_what_sentence_42_should_have_said_is_what_was_published():
-    """Forward and backward on a Titan X beside the K40 with cuDNN 5.0, by the library on the Titan X."""
-    text = (ROOT / "lessons/myths_and_facts/lesson.py").read_text(encoding="utf-8")
-    k40 = {row.network: row.both_ms for row in published.TIMES if row.device == "Tesla K40"}
-    of = {
-        library: [k40[row.network] / row.both_ms for row in published.TIMES if row.network in k40
-                  and row.device == "Titan X (Maxwell)" and row.library == library]
-        for library in ("cuDNN 4.0", "cuDNN 5.1")
-    }  # fmt: skip
-    older, newer = of.values()
-    assert len(older) == len(newer) == 4
-    assert f"{min(older):.1f} to {max(older):.1f} times on four networks with an older one" in text
-    assert f'"{min(newer):.1f} to {{newer:.1f}} times with a newer one' in text

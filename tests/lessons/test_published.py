@@ -5,10 +5,13 @@ import pytest
 from course_utils.machine.hardware import devices
 from course_utils.units import CourseError
 from lessons.shared.published import (
+    CUDNN,
     DIGITS_CPU_MS,
     DIGITS_GPU_MS,
     HIDDEN_LAYER_SECONDS,
     MNIST_EPOCH_SECONDS,
+    ON_BOTH,
+    OWN_KERNELS,
     RESNET50_MS,
     TIMES,
     XEONS,
@@ -31,6 +34,14 @@ def test_every_row_is_of_a_known_device_and_adds_up():
 def test_no_time_is_there_twice():
     keys = [(row.source, row.network, row.batch, row.device, row.library) for row in TIMES]
     assert len(set(keys)) == len(keys)
+
+
+def test_the_times_of_both_cards_are_those_of_one_table():
+    k40 = {row.network.partition(",")[0]: row.both_ms for row in TIMES if row.device == "Tesla K40"}
+    assert k40.items() <= {network: times[0] for network, times in ON_BOTH[CUDNN].items()}.items()
+    own = ON_BOTH[OWN_KERNELS]
+    assert ON_BOTH[CUDNN].keys() - own.keys() == {"AlexNet"}
+    assert all(slow > fast for network in own for slow, fast in zip(own[network], ON_BOTH[CUDNN][network], strict=True))
 
 
 def test_the_other_fixtures_are_of_one_experiment_each():
