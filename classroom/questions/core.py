@@ -165,8 +165,10 @@ def shown(value: object) -> str:
         number = as_number(value)
         if isinstance(number, int):
             return f"{number:,}"
-        if number is not None and 1e6 <= abs(number) < 1e15:
-            return f"{number:,.0f}"  # as a whole number beside it is written
+        if number is not None and 1e4 <= abs(number) < 1e15:  # as a whole number beside it is written
+            whole = math.isclose(number, round(number), rel_tol=TOLERANCE)
+            written = (f"{number:,.{digits}f}" for digits in range(1, 7))
+            return f"{number:,.0f}" if whole else next(one for one in written if one.strip("0")[-1] != ".")
         text = f"{number:,.6g}" if number is not None else repr(value)
     except Exception:  # noqa: BLE001 - an object of the learner's own may refuse to be shown
         return f"a {type(value).__name__}"

@@ -139,6 +139,8 @@ class Check:
             return f" That is {core.what_it_is(value)}. Return one number."
         if isinstance(number, float) and math.isnan(number):
             return " NaN is no number: something is divided by 0, or taken from infinity."
+        if isinstance(number, float) and number % 1 and all(isinstance(core.as_number(one), int) for one in self.truth):
+            return " It has decimals: a whole number belongs there."
         listed, wanted = core.as_list(value), core.as_list(truth)
         if listed is not None and wanted is not None:
             for one, right in zip(listed, wanted, strict=False):

@@ -180,6 +180,7 @@ WRONG = {
         (lambda *_: 501_918_378, "returned 501,918,378, expected "),
         (lambda *a: RIGHT["largest_parameters"][0](*a) + 1, "1 too large"),
         (lambda c, b, o: max(0, (c - b) * 2**20 // (8 * {"sgd": 2, "momentum": 3, "adam": 5}[o])), "That is float64"),
+        (lambda c, b, o: (c - b) * 2**18 / {"sgd": 2, "momentum": 3, "adam": 5}[o], "It has decimals: a whole number"),
     ],
     "cards_that_hold": [(cards_by_agreement, "cards that have it are missing"), (lambda *_: [], None)],
     "break_even_weeks": [

@@ -197,9 +197,9 @@ def _one_is_enough() -> Finding:
     return Finding(
         OPEN,
         "No number of this course decides it: we know of no count of what share of all training fits one card. "
-        f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, {now.memory_gb:g} GB, has "
-        f"room for {most / 1e9:.1f} billion parameters with PyTorch's default Adam in float32 and no maps; GPT-3 has "
-        f"{GPT_3 / 1e9:.0f} (Brown et al., 2020)",
+        f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, of which programs see "
+        f"{now.memory_bytes / GIB:g} GiB, has room for {most / 1e9:.1f} billion parameters with PyTorch's default Adam "
+        f"in float32 and no maps; GPT-3 has {GPT_3 / 1e9:.0f} (Brown et al., 2020)",
         "One network that fits and one that does not say nothing of nearly everything.",
     )
 

@@ -20,7 +20,7 @@
 # 4. choose between no card, a free, a rented and a used one, and again when prices change.
 #
 # About 150 minutes without *Further*, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the
-# trace) and 01 (bandwidth, arithmetic rate). No GPU is needed.
+# trace) and 01 (bandwidth, arithmetic rate). No GPU is needed. All cards here are NVIDIA's.
 
 # %% slide="skip" folded=true
 import copy
@@ -45,15 +45,21 @@ from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
 from lessons.claims import judge
+from lessons.hardware.buying import (
+    Rent,
+    buying,
+    electricity,
+    pays_from,
+    rents_asked,
+    used_prices,
+)
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.offers import (
     COMPARED,
     SMALL_CARDS,
-    Rent,
     against_timings,
     as_it_runs,
-    buying,
     card_named,
     checks,
     choices,
@@ -61,7 +67,6 @@ from lessons.hardware.offers import (
     flips,
     offers,
     rent_range,
-    rents_asked,
     same_work,
     speed,
     spread,
@@ -77,6 +82,8 @@ from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
 from lessons.shared.published import (
     HALVES,
+    KAGGLE_CORES,
+    KAGGLE_CORES_SOURCE,
     LENT,
     NEF,
     NEF_TIMES,
@@ -144,7 +151,8 @@ for name, values in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m
     )
     print(f"{count / 1e6:,.0f} million parameters")
 decaying = bytes_a_parameter(lambda w: torch.optim.SGD(w, 0.1, 0.9, weight_decay=1e-4))
-print(f"momentum and weight decay: {decaying:.0f} at the peak, since gradients are copied")
+adams = bytes_a_parameter(lambda w: torch.optim.Adam(w, 1e-3, weight_decay=1e-4))
+print(f"with weight decay, which copies gradients: momentum {decaying:.0f}, Adam {adams:.0f}")
 
 # %% [markdown] slide="skip"
 # (`torch.optim.Adam(..., fused=True)` updates in one kernel that needs no root. Lesson 14 counts with it.)
@@ -178,9 +186,10 @@ print(f"the trace: {format_bytes(peak)}, {100 * (peak / by_hand - 1):.0f} % more
 # %% [markdown] slide="notes"
 # VGG-16, which classifies images, has 138 million parameters. GPT-2, a small language model of 2019, has 124 million. It
 # is a *transformer* (lesson 13). Its samples are texts of 1,024 *tokens*, pieces of words, and for each token it gives a
-# score to each of 50,257 such pieces.
+# score to each of 50,257 such pieces. Here it has no dropout, and its attention does not store its own scores (lesson
+# 13).
 #
-# How many samples fit a card of 6 GiB?
+# Trained with momentum, how many samples fit a card of 6 GiB?
 
 # %% [markdown] slide="notes"
 # Lesson 00 took 0.5 GiB for the driver's part of a card, the *context*. It differs from machine to machine, so the course
@@ -234,13 +243,13 @@ reveal(
         ),
         (
             1,
-            "Attention as in 2019, with its scores written and dropout? That fits 1. Here "
-            "attention is fused: it keeps no scores (lesson 13).",
+            "Attention as in 2019, with its scores stored and dropout? That fits 1. Here is "
+            "neither.",
         ),
         (
             2,
-            "With Adam, or with attention that writes its scores, 2 fit. Here it is momentum, "
-            "and attention is fused.",
+            "With Adam, or with attention that stores its scores, 2 fit. Here it is momentum, "
+            "and attention does not.",
         ),
         (4, "6 GiB over what a text adds? The parameters and the context come off first."),
         (0, "Not even one? Parameters and the context leave room for some texts."),
@@ -260,8 +269,12 @@ reveal(
 #
 # > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
-# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, at a moment when no maps are left, so
-# there is a second condition: 20 bytes · parameters ≤ card − context. Here with momentum and a context of 512 MiB:
+# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, when of the maps only the network's
+# output is left, so there is a second condition:
+#
+# > 20 bytes · parameters + output of a sample · batch ≤ card − context
+#
+# Here with momentum and a context of 512 MiB:
 
 # %% folded=true
 def by_rule(step, card, up_to):
@@ -297,17 +310,20 @@ in_layers = (kept[1] - kept[0]).filter(like="layers.").sum()
 print(f"A further text of GPT-2: {format_bytes(more.peak_bytes - some.peak_bytes)}")
 print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * scores)}")
 print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
+adam = language_step("GPT-2", sequence=1024, numbers="float32", optimizer="adam")
+updates = [adam.at(n).matrix[adam.at(n).phases == "update"] for n in (texts, texts + 1)]
+left = int(updates[1].sum(axis=1).max() - updates[0].sum(axis=1).max())
+print(f"  scores that are still there in Adam's update: {format_bytes(left)}")
 
 # %% [markdown] slide="notes"
 # At the peak of GPT-2 four maps have a value for each token and each piece of a word: the scores, their
-# log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, if attention is
-# fused, as here (lesson 13).
+# log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, where
+# attention stores none of its own scores.
 #
-# The rule promises too much for all but GPT-2, most for AlexNet. The column *tensors alone* is close to it: what it
-# lacks are the gaps and the scratch memory that *fits up to* allows for. It also errs the other way: it adds all
-# gradients to all maps, and four of these peaks come before most gradients. The tensors alone of the dense net and of
-# ResNet-50 would fit in larger batches than it says. On this card that counts for less: no network fits a larger batch
-# than by the rule.
+# The rule promises too much for all but GPT-2, most for AlexNet. Its batches are close to *tensors alone*. Both leave out
+# the gaps, and scratch memory of kernels that *fits up to* allows for. The rule also errs in the other direction: it adds
+# all gradients to all maps, though four of these peaks come before most gradients exist. On this card that counts for
+# less: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -335,8 +351,7 @@ print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
 # is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
 #
 # Memory alone decides here. The GTX Titan, K40 and K80 do not run today's PyTorch (they have the eager context of their
-# time), and the others older than the RTX 2080 need its builds for CUDA 12.6. Before each move, say which card drops out
-# next.
+# time), and the others from before 2018 need its builds for CUDA 12.6. Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -445,8 +460,8 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps: a layer's input is freed
-# once its output is there.
+# By hand: all weights, the head's momentum (16 MiB), the images, and the *two* largest maps, input and output of
+# `relu1_1`. A layer's input is freed once its output is there.
 
 # %% [markdown] slide="notes"
 # The peak has moved to the forward pass, where the head has no gradient yet. The trace has 16 MiB more: two buffers that
@@ -684,9 +699,10 @@ print(f"outputs of the pretrained backbone: {times:.0f} times as large as of a r
 
 # %% slide="subslide"
 guess_images = predict(
-    "An hour of an RTX 4090 costs 34 cents, of an RTX A5000 16. In float32 they compute 82.6 "
-    "and 27.8 TFLOP/s, their memory moves 1,008 and 768 GB/s. How many times as many images "
-    "of ResNet-50 does a dollar train on the 4090 as on the A5000?",
+    "An hour of an RTX 4090 costs 34 cents, of an RTX A5000 16. They compute 82.6 and 27.8 "
+    "TFLOP/s in float32, 82.6 and 55.5 in TF32, float32 rounded for tensor cores. "
+    "Their memory moves 1,008 and 768 GB/s. How many times as many images of ResNet-50 does a "
+    "dollar train on the 4090 as on the A5000?",
     unit="times",
 )
 guess_images
@@ -720,20 +736,22 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The 4090 costs 2.1 times as much and was timed 1.8 times as fast. PyTorch's convolutions run in *TF32*: float32 rounded
-# for tensor cores, on cards from 2020 on (lesson 08). In TF32 the rates are 82.6 and 55.5.
+# The 4090 costs 2.1 times as much and was timed 1.8 times as fast. On cards from 2020 on, PyTorch's convolutions run in
+# *TF32* (lesson 08).
 #
 # - **No card:** your CPU. The table has two Xeons of 2014, timed in 2016 or 2017.
 # - **Nothing:** Kaggle lends two T4s for 30 hours a week. A program uses one of them unless it is written for both
-#   (lesson 11). Colab lends a T4 when one is free.
+#   (lesson 11).
 # - **300 dollars:** cards by the hour, at the rents of one seller on one day: RunPod Community, July 2025. Or a used RTX
 #   3060 of 12 GB, for a computer that has the slot and the watts: guides of 2026 give 150 to 320 dollars.
 # - **1,000 dollars:** a used RTX 3090 too: guides of 2026 give 500 to 1,000 dollars, and a computer around it about 500
-#   more. So *1,000 paid* is a dear card, or a cheap one and a computer.
+#   more. So *1,000 paid* means either an expensive 3090 alone, or a 500-dollar one with a 500-dollar computer.
 #
-# In the table below *samples a second* come from lesson 01's model in float32. Where somebody timed the card, they are
-# divided by *model / timed*, how many times too fast the model was (with another network if one is named). *Mixed* is
-# mixed precision, 16-bit numbers where they suffice (lesson 08). **=** marks a tie, within 13 % of the cheapest rented card.
+# In the table below *samples a second* come from lesson 01's model in float32. Where somebody has timed the card, we
+# correct the model: *model / timed* says how many times too fast it was, and the speed is divided by it. A name after it
+# means that another network was timed. *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08); where
+# nobody timed that, the number is missing. **=** marks a tie with the cheapest rented card: the dearer of the two costs
+# at most 13 % more. For other cards the table may name another share (*Further*).
 #
 # <details><summary>What else the table takes for granted</summary>
 #
@@ -745,8 +763,9 @@ reveal(
 # - *Days* are around the clock, on Kaggle 30 hours a week.
 # - An hour on your own card costs electricity and its share of half the price, lost in two years at 20 hours a week.
 #   The half, the computer's 500 and 0.20 a kWh are our guesses.
-# - Published lists disagree by 13 % on the relative speeds of the V100, the RTX 3090 and the RTX 4090 (*Further*). The RTX
-#   A5000 is in none of these lists. The RTX 5090's source trained on CIFAR-10 and names no image size.
+# - The 13 % are Lambda's alone: in mixed precision an RTX 3090 was 0.96 times as fast as a V100 in 2020 and 1.09 times
+#   in 2022 (*Further*). The RTX A5000 was timed between the two. The RTX 5090's source trained on CIFAR-10 and names no
+#   image size.
 #
 # </details>
 
@@ -769,7 +788,7 @@ weekly, weeks, back = 20, 104, 0.5  # hours, two years; share of what you paid t
 watts, around, kwh = {"RTX 3060": 170, "RTX 3090": 350}, 100, 0.20  # computer: a guess; a kWh
 
 task = traced(name)
-power = {card: (watts[card] + around) / 1000 * kwh for card in own}  # dollars an hour
+power = electricity(own, watts, around, kwh)  # dollars an hour
 lost = (1 - back) / (weekly * weeks)  # of a dollar, in an hour
 owned = {(card, usd): usd * lost + power[card] for card in own for usd in own[card]}
 what_they_buy(task, most, million, offers(rents, owned, kwh), known)
@@ -777,11 +796,14 @@ what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 # %% [markdown] slide="notes"
 # The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode 410 and
 # 700 images a second. With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed
-# precision for 36. For nothing, at Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and both 13 at
-# least, if the cores decode 580 images a second (more than seven cores, at 80 each; with four it would be 23). Kaggle's
-# sessions end after some hours: keep checkpoints. The chips alone of the Xeons draw electricity for 450 dollars, more
-# than any other row costs (for today's cores see below). The RTX 3060 may be slower than this: on other cards from 2020
-# on the model was 5 to 54 % too fast.
+# precision for 36, the hours of loading not counted.
+#
+# At Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision. Two take 13, if the cores decode 580 images a
+# second. At 80 a core that needs eight cores. Kaggle's machine had two in 2024 (*Further*), which make it 47 days, on one
+# T4 or on two. So store small images. Its sessions end after some hours: keep checkpoints.
+#
+# The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see
+# below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to 54 % too fast.
 #
 # A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. By
 # NVIDIA's own program it was 1.4 times as fast (*Further*) and an A100 1.8 times. We found no A5000 timed by that.
@@ -793,14 +815,14 @@ print(*timed_before(rents, "RTX 3090", "RTX A5000"), sep="\n")
 choices(rents)
 
 # %% [markdown] slide="notes"
-# For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2023 the two tie, by its
-# earlier one they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
+# For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2022 the two tie, by that
+# of 2020 they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
 # transformers, too, the A5000 is the cheapest or ties, but for Transformer-XL in float32: there the RTX 4090 gives 1.3
 # times as much for a dollar.
 #
-# <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090 and 4090,
-# the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further off. A
-# newer run of the same program found an RTX 3090 up to 14 % faster.</details>
+# <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090, 4090
+# and 5090, the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further
+# off. A newer run of the same program found an RTX 3090 up to 14 % faster.</details>
 
 # %% [markdown] slide="subslide"
 # **No card at all.** When is a CPU enough? A head on cached features needs one forward pass of each image.
@@ -844,8 +866,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
-# take them 12 hours and a T4 11 minutes: borrow one. The line on 16 cores supposes that they scale perfectly and that
-# images come decoded. Even so it takes weeks and costs more than the rented card's run: it is for small jobs.
+# take them 12 hours and a T4 11 minutes: borrow one. All of this supposes that images come decoded, and the line on 16
+# cores that they scale perfectly. Even so it takes weeks and costs more than the rented card's run: it is for small jobs.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -859,12 +881,13 @@ flips(task, most, rents, known)
 # 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and 0.26 for the RTX A4000 and A5000, and had no V100. Put these in:
 # which card now?
 #
-# <details><summary>What you will see</summary>The RTX A5000, and no tie, but for Transformer-XL in float32: there the
-# RTX 4090 is the cheapest, and the A5000 ties.</details>
+# <details><summary>What you will see</summary>Of the rented ones the RTX A5000, and no tie, but for Transformer-XL in
+# float32: there the RTX 4090 is the cheapest, and the A5000 ties. Your own RTX 3090 of 500 dollars is cheaper still: a
+# run costs 13 dollars, on the A5000 20.</details>
 #
-# And when is your own card cheaper than a rented one? The first row is what an A5000 costs for what a 3090 does in an
-# hour; the others are rents of a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a
-# week for two years; if it works 20, you need 53 % of your money back when you sell.
+# And when is your own card cheaper than a rented one? Row one: the rent at which an A5000 does a 3090-hour of work. The
+# other rows are real rents of a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a week
+# (rounded up) for two years; if it works 20, you need 53 % of your money back when you sell.
 #
 # *+ 150 GB* keeps your data there between runs: at RunPod Community a GB costs 10 cents a month while the machine runs
 # and 20 while it is stopped, in Secure's network volumes 7.
@@ -883,26 +906,39 @@ buying(own[card], asked, power[card], weekly, weeks)
 # At these prices (2025, 2026):
 #
 # - **Nothing:** a T4; a CPU for a head on cached features.
-# - **300 dollars:** free until the code works; then rent an RTX A5000.
-# - **1,000:** the same; or a 3090 of 500 dollars, if it works about 43 hours a week for two years (22 if sold for half),
-#   twice that with a computer.
+# - **300 dollars:** free until the code works; then rent an RTX A5000 at 0.16, or an RTX 3090 below 0.20.
+# - **1,000:** the same; or a used 3090, if it works 43 hours a week for two years (500 paid, the lowest) or 64 (744, the
+#   middle).
 
 # %% [markdown] slide="notes"
 # What flips it:
 #
-# - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB. Then rent.
+# - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB, or 26 days are too long. Then rent.
 # - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for 20 % more money. Or the rents change: at
-#   0.29 dollars, asked by another seller in September 2026, a 4090 costs as much as the A5000. Or you train
-#   Transformer-XL in float32, as above.
-# - *1,000:* the 43 hours compare your 3090 with a rented A5000 that does the same work. If the speeds are off by 13 %,
-#   they are 35 to 55. 500 dollars is the lowest used price; at 744, the middle of the guides' ranges, a card has to
-#   work 64 hours (32). With a computer, for 1,000, it is 86 (43) hours. At 20 hours a week the card pays if 53 % comes
-#   back, with a computer 77 %. Beside a 3090 at the lowest rent, 0.18, the card alone has to work 54 hours. If your
-#   data stay on a stopped machine, 150 GB at RunPod Community, a card of 500 dollars is cheaper over the two years,
-#   however little it works.
-# - *Electricity:* a kWh was taken to cost 0.20 dollars. At 0.12 the 43 hours are 33, at 0.30 72. At 0.40 a card that
-#   you cannot sell never pays, and one sold for half has to work 109 hours.
-#
+#   0.18, which OpenRelay asked in September 2026, a 3090 is cheaper than that A5000; its 4090, at 0.29, costs as much. Or
+#   you train Transformer-XL in float32, as above. A used RTX 3060 of 300 dollars, unsold, has to work 118 hours a week
+#   for two years: rent.
+# - *1,000:* the table says from how many hours a week on a used card is cheaper than to rent the same work, over two
+#   years, in float32 but for one row. A computer around it counts as part of the price.
+
+# %% slide="skip" folded=true
+cases, off = {}, 1 + spread()
+for card in own:
+    other, usd = same_work(task, most, card, rents, known)
+    for paid in sorted({*own[card], *used_prices(card)}):
+        cases[f"{card}, {paid:,} paid"] = paid, usd - power[card]
+paid, hour = min(own[card]), power[card]
+of_an_hour = {f"{100 * (off - 1):.0f} % slower": usd / off, "as much faster": usd * off}
+mixed = same_work(task, most, card, rents, known, mixed=True)[1]
+of_an_hour |= {"in mixed precision": mixed} if mixed else {}
+of_an_hour |= {f"beside a rented one at {least:.2f}": least for least in rent_range(card)[:1]}
+for what, saved in of_an_hour.items():
+    cases[f"{card}, {paid:,}, {what}"] = paid, saved - hour
+for dear in (0.12, 0.30, 0.40):
+    cases[f"{card}, {paid:,}, {dear:.2f} a kWh"] = paid, usd - hour / kwh * dear
+pays_from(cases, weeks, back)
+
+# %% [markdown] slide="notes"
 # **Before you pay.** Check that the power supply has the watts and the plugs (an RTX 3090 draws 350 W), and the case the
 # room and the air. See a used card train for half an hour. Keep checkpoints off a rented machine, whose host can take it
 # away. And ask for a university's cluster or credits for students.
@@ -947,9 +983,9 @@ for loading in ("eager", "lazy"):
     up_to = largest_batch(steps["VGG-16"], device("RTX 3090"), taken).fits
     print(f"RTX 3090, {loading} loading, the most reported of an Ampere card:", end=" ")
     print(f"{format_bytes(taken.most)}, VGG-16 fits up to {up_to}")
-t4 = device("T4")
-print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
-print("and its context comes out of these")
+for one in (device("T4"), device("B200")):
+    print(f"of a {one.name}'s {one.memory_gb:g} GiB programs see {one.usable_gb:g},", end=" ")
+    print("and its context comes out of these")
 
 # %% [markdown] slide="skip"
 # **What cards cost.** The catalogue of the course and three small cards, prices at launch in the dollars of the year,
@@ -993,6 +1029,7 @@ for one in USED:
 for row in (*TRAINED, *(row for row in HALVES if row.network == "ResNet-50"), xeons):
     print(f"speed, {row.network}, {row.device}, batch {row.batch}: {row.source}")
 print(f"mixed precision, ResNet-50, a T4 among five cards, about {NEF_TIMES} times: {NEF}")
+print(f"Kaggle's machine, {KAGGLE_CORES} cores of two threads: {KAGGLE_CORES_SOURCE}")
 
 # %% [markdown] slide="skip"
 # **The yardstick against every timing**, in samples a second at the batch that was timed, and what mixed precision gains:

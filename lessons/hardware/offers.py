@@ -1,4 +1,4 @@
-"""What an hour of a card costs, lent, rented or owned, and what it trains for that.
+"""What an hour of a card costs, lent, rented or owned, and what it trains for that; `buying` has when to buy one.
 
 Prices and timings are somebody's, with source and day, in `lessons.shared.published`. All speeds have one yardstick:
 the model's (`course_utils.machine.speed`) in float32, divided by how much too fast it is where somebody timed the card.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import ceil, inf
 
 import pandas as pd
 import torch
@@ -21,13 +20,12 @@ from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import largest_batch
+from course_utils.units import CourseError
 from lessons.shared.published import (
     COMMUNITY,
     HALVES,
     LENT,
     RENTALS,
-    SECURE,
-    STORAGE_USD,
     TIMED_AGAIN,
     TRAINED,
     TRANSFORMERS,
@@ -37,7 +35,6 @@ from lessons.shared.published import (
 from lessons.shared.reference_cpu import REFERENCE_CPU
 
 WEEK_HOURS = 7 * 24
-MONTH_HOURS = 365 * 24 / 12
 CPU_KILOWATTS = 2 * 0.085  # Intel rates each of XEONS at 85 W
 RENTED = "rented"
 TIE = "\u00a0="  # marks what costs about as much as the cheapest rented card
@@ -204,7 +201,7 @@ def what_they_buy(step: StepTrace, most: int, million: float, of: Sequence[Offer
     """One row an offer: what fits, how fast it trains at batch `most` or less, and what so many million samples cost.
 
     Days count the hours a week that the offer has. Two cards are taken to be twice as fast as one, which is a bound.
-    Dollars that tie with the cheapest rented card's are marked.
+    Dollars that tie with the cheapest rented card's are marked; the name of the columns says how near that is.
     """
     rows, costs, network = {}, {}, step.at(most).name
     for offer in of:
@@ -218,18 +215,28 @@ def what_they_buy(step: StepTrace, most: int, million: float, of: Sequence[Offer
         costs[offer] = [offer.usd_per_hour * one for one in hours]
         rows[offer.how, offer.name] = {
             "dollars an hour": f"{offer.usd_per_hour:.2f}",
-            "largest batch": "" if largest is None else largest,
+            "fits up to": "" if largest is None else largest,
             "samples a second": f"{a_second:,.{0 if card != REFERENCE_CPU else 1}f}",
             "model / timed": said + other,
-            "days; mixed": "; ".join(f"{one * 7 / offer.hours_a_week:,.1f}" for one in hours),
+            "days; mixed": "; ".join(_short(one * 7 / offer.hours_a_week) for one in hours),
         }
     rented = [own for offer, own in costs.items() if offer.how == RENTED]
     cheapest = [min((own[i] for own in rented if i < len(own)), default=0.0) for i in (0, 1)]
     up_to = _up_to(offer.card for offer in of)
     for row, own in zip(rows.values(), costs.values(), strict=True):
-        marks = [TIE if usd and usd <= up_to * least else "" for usd, least in zip(own, cheapest, strict=False)]
-        row["dollars; mixed"] = "; ".join(f"{usd:,.1f}{mark}" for usd, mark in zip(own, marks, strict=True))
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", "card"])
+        tied = [0 < least <= up_to * usd and usd <= up_to * least for usd, least in zip(own, cheapest, strict=False)]
+        row["dollars; mixed"] = "; ".join(_short(usd) + TIE * tie for usd, tie in zip(own, tied, strict=True))
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=["", "card"], columns=_within(up_to))
+
+
+def _short(number: float) -> str:
+    """With one decimal; below 1 with two digits."""
+    return f"{number:,.1f}" if number >= 1 or not number else f"{number:.2g}"
+
+
+def _within(up_to: float) -> str:
+    """How near a tie is, as the name of a table's columns."""
+    return f"tie (=): within {100 * (up_to - 1):.0f} %"
 
 
 def timed(network: str) -> dict[str, tuple[float, float]]:
@@ -257,7 +264,8 @@ def choices(rents: Mapping[str, float]) -> pd.DataFrame:
             rows[network, precision] = {
                 card: f"{each[card] / most:.2f}{TIE if card in tied else ''}" if card in each else "" for card in rents
             } | {"cheapest": max(each, key=each.__getitem__)}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["", ""] if rows else None)
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    return table.rename_axis(index=["", ""], columns=_within(_up_to(rents))) if rows else table
 
 
 def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]:
@@ -271,16 +279,27 @@ def timed_before(rents: Mapping[str, float], card: str, other: str) -> list[str]
         if card in of
     }
     lines = [f"  {full:.2f}, mixed {half:.2f}: {source}" for source, (full, half) in shares.items()]
-    return [f"{card} beside {other}, by who timed the {card}:", *lines]
+    return [f"ResNet-50, images for a dollar, {card} beside {other}, by who timed the {card}:", *lines]
 
 
-def same_work(step: StepTrace, most: int, card: str, rents: Mapping[str, float], known: Checks) -> tuple[str, float]:
-    """The other card that is cheapest to rent, and dollars there for what an hour of `card` trains, in float32.
+def same_work(
+    step: StepTrace, most: int, card: str, rents: Mapping[str, float], known: Checks, mixed: bool = False
+) -> tuple[str, float]:
+    """The other card that is cheapest to rent, and dollars there for what an hour of `card` trains.
 
-    Arguments as of `flips`; `card` need not be rented.
+    Arguments as of `flips`; `card` need not be rented. In float32, or in mixed precision: 0 dollars if nobody timed
+    that on `card`.
+
+    Raises:
+        CourseError: no other card is rented.
     """
-    rate = {one: speed(step, usual_batch(step, most, one), one, known) for one in {card, *rents}}
-    other = min((one for one in rents if one != card), key=lambda one: rents[one] / rate[one])
+    network = step.at(most).name
+    gains = {one: gain(known, one, network) or 0.0 if mixed else 1.0 for one in {card, *rents}}
+    rate = {one: speed(step, usual_batch(step, most, one), one, known) * times for one, times in gains.items()}
+    others = [one for one in rents if one != card and rate[one]]
+    if not others:
+        raise CourseError(f"add a card to `rents` that does the work of the {card}")
+    other = min(others, key=lambda one: rents[one] / rate[one])
     return other, rents[other] * rate[card] / rate[other]
 
 
@@ -304,55 +323,8 @@ def flips(step: StepTrace, most: int, rents: Mapping[str, float], known: Checks)
         asked = " to ".join(f"{x:.2f}" for x in sorted(set(rent_range(card))))
         rows[card] = [*limits, f"{rents[card]:.2f}", asked]
     columns = ["ties up to a rent of", "in mixed precision", "your rent", "asked"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("card")
-
-
-@dataclass(frozen=True)
-class Rent:
-    """Dollars for an hour of a card, and for the storage kept beside it, in an hour that it runs or is stopped."""
-
-    usd: float
-    running: float = 0.0
-    stopped: float = 0.0
-
-
-def rents_asked(card: str, stored_gb: float) -> dict[str, Rent]:
-    """What an hour of a card costs in `RENTALS`, the lowest first, by seller and month; at RunPod with storage too."""
-    found: dict[str, Rent] = {}
-    for one in sorted((one for one in RENTALS if one.device == card), key=lambda one: one.usd_per_hour):
-        named = f"{one.usd_per_hour:.2f}, {one.provider}, {one.seen[:7]}"
-        found[named] = Rent(one.usd_per_hour)
-        kinds = {COMMUNITY: ("running", "stopped"), SECURE: ("network", "network")}.get(one.provider)
-        if kinds and stored_gb:
-            running, stopped = (stored_gb * STORAGE_USD[kind] / MONTH_HOURS for kind in kinds)
-            found[f"{named} + {stored_gb:g} GB"] = Rent(one.usd_per_hour, running, stopped)
-    return found
-
-
-def buying(prices: Iterable[int], rents: Mapping[str, Rent], power: float, hours: float, weeks: float) -> pd.DataFrame:
-    """What makes buying a card cheaper than renting the same: hours a week, or the share of the price that comes back.
-
-    Args:
-        prices: dollars paid, with a computer around it if one is bought.
-        rents: by who asks them.
-        power: dollars of electricity in an hour.
-        hours: a week that the card will run, for which the share is told.
-        weeks: that it will be used.
-    """
-    rows = {}
-    for seller, rent in rents.items():
-        kept = WEEK_HOURS * rent.stopped  # dollars a week, whatever the card does
-        gain = rent.usd + rent.running - rent.stopped - power  # dollars in an hour that it works
-        rows[seller] = {f"{price:,} paid": _told(price, kept * weeks, gain * weeks, hours) for price in prices}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("rent, dollars an hour")
-
-
-def _told(price: float, kept: float, gain: float, hours: float) -> str:
-    """Such as "54 h; 63 %": hours a week that pay for a card, the share that must come back. Dollars over all weeks."""
-    left = max(0.0, price - kept)
-    enough = 0.0 if not left else left / gain if gain > 0 else inf
-    least = f"{ceil(enough)} h" if enough <= WEEK_HOURS else "never"
-    return f"{least}; {100 * max(0.0, 1 - (kept + hours * gain) / price):.0f} %"
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return table.rename_axis(index="card", columns=_within(_up_to(rents)))
 
 
 def duration(seconds: float) -> str:

@@ -158,14 +158,18 @@ HALVES: tuple[PublishedHalves, ...] = (
 )
 
 # Whole training steps, images a second on one GPU. lambdal/deeplearning-benchmark on GitHub, pytorch/, throughput at
-# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card. The H100: the
-# first SXM5 card of pytorch-train-throughput-v2-*.csv at 079f30d, batch as in scripts/config_v2/config_pytorch_80GB.sh.
+# 0551cb7 and batches (here float32's) at 08d77c4: NVIDIA's code, random images, the A100 a PCIe card. The runs in
+# pytorch/results/{3090_v1,4090_v1,LambdaCloud_V100_16GB_v1,LambdaCloud_A100_40GB_PCIe_v1} are of October to December
+# 2022. The H100: the first SXM5 card of pytorch-train-throughput-v2-*.csv at 079f30d, of September 2024, batch as in
+# scripts/config_v2/config_pytorch_80GB.sh.
 # ceshine/apex_pytorch_cifar_experiment on GitHub, README at 7d071a7: 10 epochs of CIFAR-10 from start to end, Wide
 # ResNet 28-10, in Colab (T4) and Kaggle (P100); mixed precision is Apex's O1.
-LAMBDA = "Lambda, deeplearning-benchmark, 2023"
+LAMBDA = "Lambda, deeplearning-benchmark, 2022"
+LAMBDA_2024 = "Lambda, deeplearning-benchmark, 2024"
 # The same program in June 2021, the mean of epoch 0: pytorch/results/{A4000,A5000}/PyTorch_resnet50_{FP32,AMP} at
 # b177e19 and aeb58df; the batches are float32's. Another run of the A4000, two days before, differs by 0.1 %.
 LAMBDA_2021 = "Lambda, deeplearning-benchmark, 2021"
+LAMBDA_2020 = "Lambda, deeplearning-benchmark, 2020"
 CESHINE = "Ceshine Lee, apex_pytorch_cifar_experiment, 2019"
 
 
@@ -185,7 +189,7 @@ TRAINED: tuple[PublishedHalves, ...] = (
     PublishedHalves(LAMBDA_2021, "ResNet-50", 224, "RTX A5000", 1e3 / 405.83, 1e3 / 703.55, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 224, "RTX 4090", 1e3 / 721, 1e3 / 1301, "TF32"),
     PublishedHalves(LAMBDA, "ResNet-50", 360, "A100", 1e3 / 882, 1e3 / 1396, "TF32"),
-    PublishedHalves(LAMBDA, "ResNet-50", 640, "H100 SXM", 1e3 / 1895, 1e3 / 2791, "TF32"),
+    PublishedHalves(LAMBDA_2024, "ResNet-50", 640, "H100 SXM", 1e3 / 1895, 1e3 / 2791, "TF32"),
     PublishedHalves(CSDN, "ResNet-50", 256, "RTX 5090", 1e3 / 1076, 1e3 / 1822, "TF32"),
     _minutes_of_cifar("T4", 57 + 17 / 60, 31 + 14 / 60),
     _minutes_of_cifar("P100", 47 + 1 / 60, 47 + 34 / 60),
@@ -213,11 +217,11 @@ TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 # Cards that were timed more than once, ResNet-50, images a second in float32 (or TF32) and mixed: by LAMBDA; by the
-# same program before (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB); by CSDN; by NVIDIA,
-# whose A100 is an SXM card.
+# same program in March and October 2020 (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB;
+# days in results/); by CSDN; by NVIDIA, whose A100 is an SXM card.
 TIMED_AGAIN: dict[str, dict[str, tuple[float, float]]] = {
     LAMBDA: {"V100": (369, 833), "RTX 3090": (513, 905), "RTX 4090": (721, 1301), "A100": (882, 1396)},
-    "Lambda, before": {"V100": (368, 828), "RTX 3090": (471, 796), "A100": (744, 1120)},
+    LAMBDA_2020: {"V100": (368, 828), "RTX 3090": (471, 796), "A100": (744, 1120)},
     CSDN: {"RTX 3090": (489, 836), "RTX 4090": (699, 1224)},
     NVIDIA: {"V100": (367, 1200), "A100": (938, 2470)},
 }
@@ -314,6 +318,10 @@ class Lent:
 # gets another) and 1198 ("single T4 is not supported"), both of September 2026.
 FREE_GPUS = "loganthorneloe/free-gpus, and Kaggle/kaggle-cli, pull requests 1192 and 1198, on GitHub"
 LENT = (Lent("T4", 2, "Kaggle", 30, "2026-11-23", FREE_GPUS),)
+# The machine around them, as a run there wrote it down: cpu_count 2, cpu_count_logical 4, at 2 GHz, memory 31.4 GiB,
+# two T4s. huggingface.co/Femboyuwu2000/working at f70ff28, wandb/run-20240408_184716-rbc2gze0/files.
+KAGGLE_CORES = 2
+KAGGLE_CORES_SOURCE = "a run's wandb-metadata.json, Femboyuwu2000/working on Hugging Face, 2024-04"
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,21 @@ def test_an_answer_that_looks_at_nothing_and_a_list_that_is_too_long_are_told_so
     assert "2 too few in the list." in CHECKS["best_block"](short).message
 
 
+def test_a_number_is_written_as_a_whole_one_only_if_it_is_one():
+    """367,001.6 read "367,002, expected 367,001"."""
+    whole = {367_001: "367,001", 1e6: "1,000,000", 1e9 + 1e-3: "1,000,000,000", 2.0: "2", 12_345.0: "12,345"}
+    assert {number: shown(number) for number in whole} == whole
+    parts = {
+        367_001.6: "367,001.6",
+        12_345.96: "12,345.96",
+        1_234_567.04: "1,234,567.04",
+        -99_999.96: "-99,999.96",
+        12_345.678: "12,345.7",
+        0.25: "0.25",
+    }
+    assert {number: shown(number) for number in parts} == parts
+
+
 def off_at(question, index):
     """The reference, but for one input of the check."""
     check = CHECKS[question]
