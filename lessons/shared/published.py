@@ -88,8 +88,8 @@ TIMES: tuple[PublishedTime, ...] = (
 )
 
 # Both cards with the same libraries, in one month on one machine: the README at 0367b1f (July 2016); later ones leave
-# the K40 out. Forward and backward, 16 images, ms: K40, Titan X (Maxwell). AlexNet is there
-# with cuDNN alone. The rest of that table (VGG-19, other ResNets) is of no other use here, so it is not in TIMES.
+# the K40 out. Forward and backward, 16 images, ms: K40, Titan X (Maxwell). AlexNet is there with cuDNN alone. The rest
+# of that table (VGG-19, other ResNets) is of no other use here, so it is not in TIMES.
 CUDNN, OWN_KERNELS = "cuDNN", "Torch's own kernels"
 ON_BOTH: dict[str, dict[str, tuple[float, float]]] = {
     CUDNN: {
