@@ -20,7 +20,8 @@ from course_utils.trace.copying import is_compiled
 from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
 from course_utils.trace.refusals import LeakError, TraceError, cause
-from course_utils.trace.tracer import PRECISIONS, Tracer
+from course_utils.trace.runs import PRECISIONS
+from course_utils.trace.tracer import Tracer
 from course_utils.units import require_one_of, require_whole
 
 __all__ = [

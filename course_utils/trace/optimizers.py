@@ -6,6 +6,7 @@ was made of the network's own parameters, and not of those handed over, is copie
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
 from course_utils.trace.recorder import OPTIMIZER, Left, Recorder, makes_on_host
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
+from course_utils.trace.state import State
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
 
@@ -93,66 +95,53 @@ class UpdateTracer:
         numbers: AbstractContextManager[Any],
     ) -> Update:
         device, fake = ("meta", False) if fakes is None else ("cpu", True)
-        host_counts = fake or not self.on_cuda
         with nullcontext() if fakes is None else fakes:
             made = [
                 nn.Parameter(torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=device)) for p in trained
             ]
-            layer_of = {id(parameter): layer for parameter, layer in zip(made, layers, strict=True)}
             optimizers, network = self._made_of(made, trained, device, numbers)
-            for parameter in made:
-                parameter.grad = torch.empty_like(parameter)
-            fused = _AsOnTarget(self.on_cuda, fake)
-            quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
-            with fused, quick, numbers:
-                _step(optimizers)  # makes the state, which the first step of a real run does too
-            left: list[Left] = []  # what the step before left, wherever it is kept
-            for _ in range(STEPS):
-                recorder = Recorder(OPTIMIZER, device, host_counts, fake)
-                weights, gradients = [], []
-                for parameter, layer in zip(made, layers, strict=True):
-                    weights.append(recorder.watch_tensor(parameter, ROLE["parameters"], layer))
-                    parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
-                    gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
-                for tensor in network:
-                    if tensor.is_meta or host_counts:
-                        recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
-                recorder.begin()
-                for layer, tensor in state_of(optimizers, layer_of, network):
-                    if tensor.is_meta or host_counts:
-                        recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
-                tensor = None  # type: ignore[assignment]  # nothing here may keep it alive
-                while left:
-                    storage, shape, _, layer, is_map = left.pop()
-                    recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map)
-                    del storage
-                storages = recorder.record.storages
-                before = len(storages)
-                recorder.phase = UPDATE
-                with fused, recorder, numbers:
-                    _step(optimizers)
-                    recorder.closed = True
-                left = recorder.left_behind()
-                if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
-                    layers_now = {
-                        t.untyped_storage()._cdata: layer for layer, t in state_of(optimizers, layer_of, network)
-                    }
-                    own = {
-                        t.untyped_storage()._cdata for t in (*network, *(p.grad for p in made if p.grad is not None))
-                    }
-                    for address in (one[0]._cdata for one in left if one[0]._cdata not in own):
-                        known = storages[recorder.alive[address]]
-                        known.role, known.layer = ROLE["optimizer state"], layers_now.get(address, known.layer)
-                    left = [one for one in left if one[0]._cdata not in own]
-                recorder.forget_storages()
-                state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
-                after = [storages[i].size for i in state if storages[i].death == ALIVE]
-                if sorted(after) == sorted(storages[i].size for i in state if i < before):
-                    held_by_them = {*map(id, updated(reached(optimizers, Optimizer)))}
-                    uncleared = [i for i, one in enumerate(made) if id(one) not in held_by_them]
-                    deaths = {place: storages[index].death for place, index in enumerate([*gradients, *weights])}
-                    freed = {place: death for place, death in deaths.items() if death != ALIVE}
-                    return Update(recorder.record, state, before, uncleared, freed)
+            functions = [function for one in optimizers for function in (one.step, *_hooks(one))]
+            beside = State((), [self.chosen, *functions])
+            try:
+                return self._steady(_Made(made, layers, optimizers, network), device, fake, numbers)
+            finally:
+                beside.put_back()
+
+    def _steady(self, of: "_Made", device: str, fake: bool, numbers: AbstractContextManager[Any]) -> Update:
+        """The first step after which the optimizers hold as much as before."""
+        host_counts = fake or not self.on_cuda
+        for parameter in of.parameters:
+            parameter.grad = torch.empty_like(parameter)
+        fused = _AsOnTarget(self.on_cuda, fake)
+        quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
+        with fused, quick, numbers:
+            _step(of.optimizers)  # makes the state, which the first step of a real run does too
+        left: list[Left] = []  # what the step before left, wherever it is kept
+        for _ in range(STEPS):
+            recorder = Recorder(OPTIMIZER, device, host_counts, fake)
+            handed = of.watch(recorder)
+            while left:
+                storage, shape, _, layer, is_map = left.pop()
+                recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map)
+                del storage
+            storages = recorder.record.storages
+            before = len(storages)
+            recorder.phase = UPDATE
+            with fused, recorder, numbers:
+                _step(of.optimizers)
+                recorder.closed = True
+            left = recorder.left_behind()
+            if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
+                left = of.tell(left, recorder)
+            recorder.forget_storages()
+            state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
+            after = [storages[i].size for i in state if storages[i].death == ALIVE]
+            if sorted(after) == sorted(storages[i].size for i in state if i < before):
+                held_by_them = {*map(id, updated(reached(of.optimizers, Optimizer)))}
+                uncleared = [i for i, one in enumerate(of.parameters) if id(one) not in held_by_them]
+                deaths = {place: storages[index].death for place, index in enumerate(handed)}
+                freed = {place: death for place, death in deaths.items() if death != ALIVE}
+                return Update(recorder.record, state, before, uncleared, freed)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
     def _made_of(
@@ -207,6 +196,57 @@ class UpdateTracer:
                 twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=device), False)
             shapes.tell(tensor, twin)
         return shapes
+
+
+@dataclass
+class _Made:
+    """What an update is traced on.
+
+    Args:
+        parameters: that stand for the network's, with their gradients.
+        layers: whose each is.
+        optimizers: that update them.
+        network: all tensors that are the network's, and no optimizer's.
+    """
+
+    parameters: list[nn.Parameter]
+    layers: list[str]
+    optimizers: list[Optimizer]
+    network: list[Tensor]
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        return state_of(self.optimizers, dict(zip(map(id, self.parameters), self.layers, strict=True)), self.network)
+
+    def watch(self, recorder: Recorder) -> list[int]:
+        """Note all that exists before a step. Returns the storages of gradients, then those of parameters."""
+        weights, gradients = [], []
+        for parameter, layer in zip(self.parameters, self.layers, strict=True):
+            weights.append(recorder.watch_tensor(parameter, ROLE["parameters"], layer))
+            parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
+            gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
+        for tensor in self.network:
+            if tensor.is_meta or recorder.host_counts:
+                recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
+        recorder.begin()
+        for layer, tensor in self._state():
+            if tensor.is_meta or recorder.host_counts:
+                recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+        return [*gradients, *weights]
+
+    def tell(self, left: list[Left], recorder: Recorder) -> list[Left]:
+        """Let what a step left be state, but for gradients and weights. Returns the rest."""
+        layers = {tensor.untyped_storage()._cdata: layer for layer, tensor in self._state()}
+        gradients = [one.grad for one in self.parameters if one.grad is not None]
+        own = {tensor.untyped_storage()._cdata for tensor in (*self.network, *gradients)}
+        left = [one for one in left if one[0]._cdata not in own]
+        for address in (one[0]._cdata for one in left):
+            known = recorder.record.storages[recorder.alive[address]]
+            known.role, known.layer = ROLE["optimizer state"], layers.get(address, known.layer)
+        return left
+
+
+def _hooks(optimizer: Optimizer) -> list[Any]:
+    return [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
 
 
 def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:

@@ -1,0 +1,395 @@
+"""One network on shapes, and the runs that are made of it.
+
+Meta tensors where they do what the target does; fake CPU tensors, three to four times as slow, where they do not:
+under autocast, which ignores meta tensors, and for `target="cpu"` as soon as an operator runs that is not known to be
+the same on both.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import TensorWeakRef
+
+from course_utils.memory import ROLE
+from course_utils.surroundings import Draws, as_if_real, no_garbage_collection, quiet
+from course_utils.trace import assumptions, devices, overrides
+from course_utils.trace.affine import Update
+from course_utils.trace.copying import MARK, OnShapes, hooks_of
+from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
+from course_utils.trace.fakes import Fakes, is_real
+from course_utils.trace.inputs import StepSpec
+from course_utils.trace.known import LARGEST, is_index
+from course_utils.trace.observers import HostTensors
+from course_utils.trace.operators import SAME_AS_CPU
+from course_utils.trace.optimizers import MakeOptimizer, Numbers, as_on, state_of, updated
+from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
+from course_utils.trace.recorder import FAILED_IN, OPTIMIZER, Left, Recorder, follow_model, follow_modules
+from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
+from course_utils.trace.state import State
+
+STEPS = 10  # tried until a step leaves as much as it found
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Runs:
+    """One network on shapes, and the runs that are made of it."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        step: StepSpec,
+        optimizer: str | MakeOptimizer | None,
+        precision: str,
+        target: str,
+        name: str,
+    ) -> None:
+        self.step, self.optimizer, self.precision, self.target, self.name = step, optimizer, precision, target, name
+        self.assumptions: dict[str, None] = {}
+        self._given: dict[str, None] = {}  # those of them that do not depend on sizes
+        self.draws = Draws()
+        self._recorder: Recorder | None = None
+        self.batches = step.batches
+        # The owner's parameters and buffers, of which an optimizer may be made; which of the copy's parameters each is.
+        self._own = [(TensorWeakRef(parameter), index) for index, parameter in enumerate(module.parameters())]
+        self._own += [(TensorWeakRef(buffer), -1) for buffer in module.buffers()]
+        self._values: list[
+            tuple[Tensor, Tensor]
+        ] = []  # tensors whose values are known before the first step, and those
+        self._now: dict[int, Tensor | None] = {}  # by id: what a step has left there; None if nobody knows
+        self._set_up(module, fake=precision != "float32")
+
+    def _set_up(self, module: nn.Module, fake: bool) -> None:
+        self.fake = Fakes() if fake else None
+        self.device = "cpu" if fake else "meta"
+        shapes = self._shapes = self._copy(module)
+        if self.optimizer is None:
+            self.model.eval()
+        self.owner: dict[int, str] = {}
+        self.layer_parameters: dict[str, int] = {}
+        self.modules = list(self.model.named_modules())
+        self.parameters = list(self.model.parameters())
+        known = {id(child) for _, child in self.modules}
+        for name, network in shapes.networks.items():
+            if not [*network.parameters(), *network.buffers()]:
+                continue
+            parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
+            self.modules += [(path, child) for path, child in parts if id(child) not in known]
+            if self.target == "cuda":
+                self._given[assumptions.outside(name, self.name)] = None
+        for path, child in self.modules:
+            for parameter in child._parameters.values():
+                if parameter is not None and id(parameter) not in self.owner:
+                    layer = self.owner[id(parameter)] = path or self.name
+                    self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
+        self.everything = [p for _, child in self.modules for p in child._parameters.values() if p is not None]
+        self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
+        self._uncleared: set[int] = set()  # ids of parameters that the optimizer does not update
+        self._lasting: list[nn.Parameter] = []  # those with a gradient when a step begins; the optimizer clears its own
+        self.assumptions.update(self._given)
+        self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
+        self._left: list[Left] = []  # what the last run left in the modules
+        hooks = [one for _, child in self.modules for one in hooks_of(child)]
+        numbers = [(name, one) for name, one in shapes.tensors if is_real(one) and not one.dim()]
+        self._state = State(self.modules, [self.step.forward, self.step.loss, *hooks], numbers)
+
+    def resized(self, sizes: dict[str, int]) -> Self:
+        """The same network in a step of other sizes."""
+        other = copy.copy(self)
+        other.step = replace(self.step, sizes={**self.step.sizes, **sizes})
+        other.batches, other.assumptions, other._left = other.step.batches, dict(self._given), []
+        return other
+
+    def _become_fake(self) -> None:
+        self._state.put_back()
+        self._left = []
+        self._set_up(self.model, fake=True)
+
+    def _shapes_only(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.fake is None else self.fake
+
+    def _copy(self, module: nn.Module) -> OnShapes:
+        """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
+        values, self._values = {id(tensor): known for tensor, known in self._values}, []
+
+        def empty(tensor: Tensor) -> Tensor:
+            known = values.get(id(tensor))
+            small = tensor.numel() <= LARGEST and (is_index(tensor) or not tensor.dim())
+            if known is None and small and is_real(tensor):
+                known = tensor.detach().clone()
+            with self._shapes_only():
+                twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+            if known is not None:
+                self._values.append((twin, known))
+            return twin
+
+        def stays(tensor: Tensor) -> Tensor | None:
+            """A number mixes with all devices; a tensor in host memory does not with one on a card."""
+            kept = is_real(tensor) and (self.target == "cuda" if tensor.dim() else self.fake is None)
+            return tensor.clone() if kept else None  # a step may write into it
+
+        def marks(parameter: Tensor) -> None:
+            recorder = self._recorder
+            assert recorder is not None
+            assert parameter.grad is not None
+            mark_weight_gradient(recorder.record, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+
+        setattr(marks, MARK, True)
+        shapes = OnShapes(empty, stays, marks)
+        try:
+            self.model = shapes.module(module)
+            forward, loss = (shapes(function) for function in (self.step.forward, self.step.loss))
+        except Exception as error:
+            raise TraceError(f"{self.name} cannot be copied: {first_line(error)}") from error
+        self.step = replace(self.step, forward=forward, loss=loss)
+        as_on(shapes.optimizers, self.target == "cuda")
+        self._numbers = Numbers(self._assume) if shapes.optimizers else nullcontext()  # of steps in the backward pass
+        if isinstance(self._numbers, Numbers):
+            for tensor, known in self._values:
+                self._numbers.known.tell(tensor, known)
+        shapes.memo.clear()
+        shapes.originals.clear()  # so that nobody's weights live as long as the trace
+        if shapes.compiled:
+            self._given[assumptions.COMPILED] = None
+        return shapes
+
+    # -- runs ----------------------------------------------------------------------------------------------------
+
+    def run(self, batch: int) -> Run:
+        """The forward and backward pass at one batch, in a steady state.
+
+        Raises:
+            TraceError: the step fails.
+            LeakError: it leaves more behind every time it runs.
+        """
+        self._state.look()
+        with self.draws.watched(self._state.generators):
+            try:
+                return self._run(batch)
+            finally:  # what a step keeps is of its batch
+                self._state.put_back()
+                self._left, self._now = [], {}
+                self._shapes.clear_held()
+
+    def _run(self, batch: int) -> Run:
+        try:
+            recorder = self._steady(batch)
+        except TraceError as error:
+            if self.fake is not None or isinstance(error, LeakError) or not self._may_pass_as_fake(error):
+                raise
+            self._become_fake()
+            recorder = self._steady(batch)
+            if self.target == "cuda" and not isinstance(error.__cause__, devices.AutocastOnMeta):
+                self._assume(assumptions.CHOSEN_ON_CPU)
+        ran = {event.op for event in recorder.record.events}
+        same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
+        if self.fake is None and self.target == "cpu" and not same:
+            del recorder
+            self._become_fake()
+            recorder = self._steady(batch)
+            ran = {event.op for event in recorder.record.events}
+        self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
+        if recorder.copied_to_host and self._state.on_cpu:
+            self._assume(assumptions.to_host(list(self._state.on_cpu)))
+        if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
+            self._assume(assumptions.OVERWRITTEN_VIEW)
+        (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
+        recorder.forget_storages()
+        return recorder.record
+
+    def _may_pass_as_fake(self, error: TraceError) -> bool:
+        found = error.__cause__
+        of_card = isinstance(found, devices.AutocastOnMeta) or (found is not None and needs_values(found))
+        return self.target == "cpu" or of_card
+
+    def _steady(self, batch: int) -> Recorder:
+        changed: dict[str, Any] | None = None
+        for step in range(STEPS):
+            lasting = len(self._lasting)
+            recorder = self._run_once(batch)
+            self._left = recorder.left_behind()
+            if recorder.holds_what_it_held() and len(self._lasting) == lasting:
+                now = {**self._state.changed(), **self._counted(recorder)}
+                if changed is None and now:  # once, or in every step?
+                    changed = now
+                    continue
+                names = dict.fromkeys([*(changed or ()), *now])
+                self._assume(*(assumptions.counted(n) for n in names if now.get(n) != (changed or {}).get(n)))
+                return recorder
+            # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
+            # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
+            if step < 2:
+                self._left = []
+                gc.collect()
+                self._left = recorder.left_behind()
+        layers = ", ".join(sorted({layer for *_, layer, _ in self._left})[:3])
+        raise LeakError(
+            f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
+            "stores before it stores more"
+        )
+
+    def _counted(self, recorder: Recorder) -> dict[str, Any]:
+        """What the step left, by name, in buffers that it looks at; its next step starts with that."""
+        found = {}
+        for tensor, values in self._values:
+            now = recorder.known.of(tensor)
+            self._now[id(tensor)] = now
+            if (now is None or not torch.equal(values, now)) and recorder.looked_at(tensor):
+                names = (
+                    name
+                    for path, child in self.modules
+                    for name, one in child.named_buffers(path, False)
+                    if one is tensor
+                )
+                found[next(names, "a tensor")] = None if now is None else now.tolist()
+        return found
+
+    def _run_once(self, batch: int) -> Recorder:
+        fake = self.fake is not None
+        recorder = Recorder(self.name, self.device, host_counts=self.target == "cpu" or fake, fake=fake)
+        record, training = recorder.record, self.optimizer is not None
+        self._recorder = recorder
+        if self.target == "cuda":
+            names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors}
+            recorder.observers.append(HostTensors(names))
+        with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for buffer, values in self._values:
+                now = self._now.get(id(buffer), values)
+                if now is not None:
+                    recorder.known.tell(buffer, now)
+            inputs, named = self.step.make(batch, self.device, recorder.known)
+            for parameter in self.everything:
+                index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
+                recorder.weight_copies.storages.add(index)
+                recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
+            for parameter in self._lasting:
+                parameter.grad = torch.empty_like(parameter)
+                recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], self.owner[id(parameter)])
+            states = self._watch_what_is_kept(recorder)
+            recorder.begin()
+            while self._left:  # emptied as it is read: nothing here may keep a storage alive
+                recorder.watch(*self._left[0])
+                del self._left[0]
+            for layer, tensor in named if training else named[: len(named) - self.step.labels]:
+                recorder.watch_tensor(tensor, ROLE["input"], layer)
+            del layer, tensor
+            record.events.append(Event("start", FORWARD, self.name))
+            handles = follow_modules(self.modules, recorder)
+            kept: list[Any] = []  # what the model returned last, where it stays alive
+            handles += follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
+            try:
+                with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
+                    self._forward_backward(recorder, inputs, training)
+                for optimizer, indices in states:
+                    own = [p for p in updated([optimizer]) if p.grad is not None]
+                    if own and not recorder.wrote(own):  # it steps after this, where its state is counted
+                        recorder.free(indices)
+            finally:
+                for handle in handles:
+                    handle.remove()
+                for parameter in self.everything:
+                    parameter.grad = None
+                self._recorder = None
+            return recorder
+
+    def _watch_what_is_kept(self, recorder: Recorder) -> list[tuple[Any, list[int]]]:
+        """Note all that exists before the step. Returns the state of each optimizer that the step reaches."""
+        held = [(path or self.name, (*child._buffers.values(), *vars(child).values())) for path, child in self.modules]
+        held += [(self.owner[id(parameter)], tuple(vars(parameter).values())) for parameter in self.everything]
+        for layer, values in held:
+            for value in values:
+                if isinstance(value, Tensor):
+                    recorder.watch_tensor(value, ROLE["other"], layer)
+        del held, values, value
+        states = []
+        for optimizer in self._shapes.optimizers:
+            first = len(recorder.record.storages)
+            for layer, tensor in state_of([optimizer], self.owner, self.everything):
+                if recorder.host_counts or tensor.is_meta:
+                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+            states.append((optimizer, [*range(first, len(recorder.record.storages))]))
+        for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._state.functions)):
+            if recorder.host_counts or tensor.is_meta:
+                recorder.watch_tensor(tensor, ROLE["other"], self.name)
+        return states
+
+    @contextmanager
+    def _kernels(self) -> Iterator[None]:
+        """What runs, and what the step hears of its device, is as on the target."""
+        kernels = "fake cpu" if self.target == "cpu" and self.fake is not None else self.target
+        with (
+            overrides.of(kernels) as assumptions,
+            devices.of(self.target, self.fake is None, self._assume),
+            devices.heard(self._state.functions, self.target, self.device),
+        ):
+            yield
+        self.assumptions.update(assumptions)
+
+    def _forward_backward(self, recorder: Recorder, inputs: Any, training: bool) -> None:
+        record, model = recorder.record, self.model
+        doing = "forward"
+        try:
+            with recorder, self._numbers:
+                if not training:
+                    with self._autocast():
+                        self.step.forward(model, inputs)
+                    record.events.append(Event("end", FORWARD, self.name))
+                    recorder.closed = True
+                    return
+                for part in range(self.step.accumulate):
+                    doing, recorder.phase, recorder.modules[0] = "forward", FORWARD, self.name
+                    with self._autocast():
+                        loss = self.step.loss(model, inputs)
+                    if not isinstance(loss, Tensor) or loss.dim() > 0 or not loss.requires_grad:
+                        what = "criterion" if self.step.told else "loss"
+                        raise TraceError(f"{self.name}: the {what} must return one number that depends on parameters")
+                    if self.step.accumulate > 1:
+                        loss = loss / self.step.accumulate
+                    doing, recorder.phase = "backward", BACKWARD
+                    if part == 0 and self.step.clears_before_backward:
+                        for parameter in self.parameters:
+                            parameter.grad = None
+                        record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
+                    loss.backward()
+                recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
+        except TraceError:
+            raise
+        except Exception as error:
+            raise TraceError(self._explain(doing, error)) from error
+        for parameter in self.everything:
+            if parameter.grad is not None:
+                mark_weight_gradient(record, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+        for index, layer in recorder.accumulation.found:
+            mark_weight_gradient(record, index, layer)
+        self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
+        record.handed = [recorder.index_of(p.grad) for p in self._trained if p.grad is not None]
+        record.handed += [recorder.index_of(parameter) for parameter in self._trained]
+        cleared = {*map(id, self.parameters)} - self._uncleared if self.step.clears_at_end else set()
+        self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast("cpu", dtype=PRECISIONS[self.precision])
+
+    def _explain(self, doing: str, error: Exception) -> str:
+        inside = vars(error).get(FAILED_IN)
+        path = inside or self.name
+        kind = type(dict(self.modules).get(inside or "", self.model)).__name__
+        on = f" on {self.step.told}" if self.step.told else ""
+        said, named = cause(error), [name for name, tensor in self._shapes.tensors if is_real(tensor)]
+        if named:
+            said = said.replace("a tensor made elsewhere", f"a tensor made elsewhere ({', '.join(named)})")
+        return f"{path} ({kind}) fails in the {doing} pass{on}: {said}"
+
+    def _assume(self, *texts: str) -> None:
+        self.assumptions.update(dict.fromkeys(texts))
