@@ -131,8 +131,7 @@ class OnShapes:
         self.memo: dict[int, Any] = {}
         self.originals: list[Any] = []  # kept, so that no other thing takes their ids
         self.networks: dict[str, nn.Module] = {}  # copies of networks found besides the first, by name
-        self.tensors: list[tuple[str, Tensor]] = []  # found outside of networks: names, and what stands for them
-        self.held: list[Tensor] = []  # copies of what modules hold in lists and the like
+        self.tensors: list[tuple[str, Tensor]] = []  # found besides parameters, buffers, attributes: names, stand-ins
         self.optimizers: list[Optimizer] = []
         self.compiled = False  # whether something was compiled, of which the copy is not
 
@@ -147,30 +146,29 @@ class OnShapes:
         for tensor in (*module.parameters(), *module.buffers()):
             self._stand_in(tensor)
         children = {child: _members(child) for child in module.modules()}
-        for members in children.values():
+        for child, members in children.items():
             for _, value in members:
                 if isinstance(value, Tensor):
                     self._stand_in(value)
-            self.held += [self._stand_in(tensor) for tensor in _in_lists(members) if id(tensor) not in self.memo]
+            found = [tensor for tensor in _in_lists(members) if id(tensor) not in self.memo]
+            self.tensors += [(type(child).__name__, self._stand_in(tensor)) for tensor in found]
         twin = self._deepcopy(module, list(children))
         self.originals.append(module)
         self._again(children)
         return twin
 
-    def still_held(self, modules: Iterable[tuple[str, nn.Module]]) -> list[Tensor]:
-        """Of the copies of what modules held in lists and the like, those that the copied modules hold still."""
-        kept = {id(one) for _, child in modules for one in _in_lists(_members(child))} if self.held else ()
-        return [tensor for tensor in self.held if id(tensor) in kept]
-
-    def clear_held(self) -> None:
-        """Free the gradients of what modules hold in lists, whose networks nobody else clears."""
-        for tensor in self.held:
-            tensor.grad = None
-
-    def still_named(self, functions: Iterable[Any]) -> list[Tensor]:
-        """Of the tensors found outside of networks, those that the copied functions hold still."""
-        kept = {id(one) for one in reached(list(functions), Tensor)} if self.tensors else ()
+    def still_there(self, modules: Iterable[tuple[str, nn.Module]], functions: Iterable[Any]) -> list[Tensor]:
+        """Of the tensors found besides, those that the copied modules and functions hold still."""
+        if not self.tensors:
+            return []
+        kept = {id(one) for _, child in modules for one in _in_lists(_members(child))}
+        kept |= {id(one) for one in reached(list(functions), Tensor)}
         return [tensor for _, tensor in self.tensors if id(tensor) in kept]
+
+    def clear_gradients(self) -> None:
+        """Free the gradients of what modules hold in lists, whose networks nobody else clears."""
+        for _, tensor in self.tensors:
+            tensor.grad = None
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:

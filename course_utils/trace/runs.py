@@ -177,7 +177,7 @@ class Runs:
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left, self._now = [], {}
-                self._shapes.clear_held()
+                self._shapes.clear_gradients()
 
     def _run(self, batch: int) -> Run:
         try:
@@ -317,7 +317,7 @@ class Runs:
                 if recorder.host_counts or tensor.is_meta:
                     recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
             states.append((optimizer, [*range(first, len(recorder.record.storages))]))
-        for tensor in (*self._shapes.still_held(self.modules), *self._shapes.still_named(self._state.functions)):
+        for tensor in self._shapes.still_there(self.modules, self._state.functions):
             if recorder.host_counts or tensor.is_meta:
                 recorder.watch_tensor(tensor, ROLE["other"], self.name)
         return states
