@@ -115,7 +115,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
         self._free: set[int] = set()  # storages that count nothing, being on the host
-        self._looked_at: set[int | None] = set()  # storages whose values decided something
+        self._values_of: set[int | None] = set()  # storages whose values decided something
         self._first = 0  # number of the first storage that is seen after `begin`
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
 
@@ -181,10 +181,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
         alive = (storages[index] for index, storage in self.storages.items() if storage() is not None)
         return before == sorted(one.size for one in alive if one.role != ROLE["weight gradients"])
 
-    def looked_at(self, tensor: Tensor) -> bool:
-        """Whether the step read a tensor, or looked at its values."""
-        index = self.index_of(tensor)
-        return index in self._looked_at or any(index in event.reads for event in self.record.events)
+    def looked_at(self) -> set[int | None]:
+        """The storages that the step read, or whose values it looked at."""
+        return {index for event in self.record.events for index in event.reads} | self._values_of
 
     def wrote(self, tensors: list[Tensor]) -> bool:
         """Whether an operator wrote into one of these."""
@@ -226,7 +225,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
         values = NotImplemented
         if operator.by_values and follows:
-            self._looked_at.update(map(self.index_of, kernels.flat_tensors(args)))
+            self._values_of.update(map(self.index_of, kernels.flat_tensors(args)))
             values = self.known.values(func, operator.name, args, kwargs)
             if values is not NotImplemented and not isinstance(values, Tensor):
                 return values  # a number: no tensor is made

@@ -61,9 +61,7 @@ class Runs:
         # The owner's parameters and buffers, of which an optimizer may be made; which of the copy's parameters each is.
         self._own = [(TensorWeakRef(parameter), index) for index, parameter in enumerate(module.parameters())]
         self._own += [(TensorWeakRef(buffer), -1) for buffer in module.buffers()]
-        self._values: list[
-            tuple[Tensor, Tensor]
-        ] = []  # tensors whose values are known before the first step, and those
+        self._values: list[tuple[Tensor, Tensor]] = []  # tensors, and their values before the first step
         self._now: dict[int, Tensor | None] = {}  # by id: what a step has left there; None if nobody knows
         self._set_up(module, fake=precision != "float32")
 
@@ -238,18 +236,15 @@ class Runs:
 
     def _counted(self, recorder: Recorder) -> dict[str, Any]:
         """What the step left, by name, in buffers that it looks at; its next step starts with that."""
-        found = {}
+        self._now = {id(tensor): recorder.known.of(tensor) for tensor, _ in self._values}
+        found: dict[str, Any] = {}
+        looked_at = recorder.looked_at()
         for tensor, values in self._values:
-            now = recorder.known.of(tensor)
-            self._now[id(tensor)] = now
-            if (now is None or not torch.equal(values, now)) and recorder.looked_at(tensor):
-                names = (
-                    name
-                    for path, child in self.modules
-                    for name, one in child.named_buffers(path, False)
-                    if one is tensor
-                )
-                found[next(names, "a tensor")] = None if now is None else now.tolist()
+            now = self._now[id(tensor)]
+            if recorder.index_of(tensor) in looked_at and (now is None or not torch.equal(values, now)):
+                named = (pair for path, child in self.modules for pair in child.named_buffers(path, False))
+                name = next((name for name, buffer in named if buffer is tensor), "a tensor")
+                found[name] = None if now is None else now.tolist()
         return found
 
     def _run_once(self, batch: int) -> Recorder:
