@@ -20,10 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+import course_utils
+
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
 _ATOMS = (type(None), bool, int, float, str)
-MODULES_OWN = {"_parameters", "_buffers", "_modules"}
-LIBRARIES = (*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(torch.__file__).parent))
+MODULES_OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
+LIBRARIES = (
+    *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")),
+    *(str(Path(file).parent) for file in (torch.__file__, course_utils.__file__)),
+)
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
 _COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)

@@ -169,7 +169,8 @@ def heard(functions: Iterable[FunctionType], target: str, device: str) -> Abstra
         target: what the device is to be.
         device: where the trace's tensors are.
     """
-    return _Hears(target, device) if any(_asks(function.__code__) for function in functions) else nullcontext()
+    own = (one.__code__ for one in functions if not one.__code__.co_filename.startswith(LIBRARIES))
+    return _Hears(target, device) if any(map(_asks, own)) else nullcontext()
 
 
 @lru_cache(maxsize=4096)

@@ -244,7 +244,7 @@ def _is_cpu(value: Any) -> bool:
 @functools.cache
 def _is_someones(kind: Any) -> bool:
     """Whether a class is the learner's or a course's, and no library's."""
-    if kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("course_utils."):
+    if kind.__module__ in ("builtins", "__main__"):
         return bool(kind.__module__ == "__main__")
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     return not path.startswith((*LIBRARIES, "<frozen"))
