@@ -134,6 +134,21 @@ add("no entries", "forge_entries(lambda entries, record: [])\n", ["keep_less", "
 add("marks alone", "forge_entries(lambda entries, record: [one for one in entries if isinstance(one, Mark)])\n", ["head_only"])
 add("every storage dies where it is born", "def change(entries, record):\n    for one in entries:\n        yield one\n        if isinstance(one, Operator):\n            yield Freed(tuple(ref.storage for ref in one.made if ref))\nforge_entries(change)\n", ["keep_less", "recompute_blocks"])
 add("storages die behind their last use but one", "def change(entries, record):\n    uses = {}\n    for place, one in enumerate(entries):\n        if isinstance(one, Operator):\n            for ref in one.given:\n                if isinstance(ref, Ref):\n                    uses.setdefault(ref.storage, []).append(place)\n    for place, one in enumerate(entries):\n        yield one\n        dead = tuple(n for n, at in uses.items() if len(at) > 1 and at[-2] == place)\n        if dead:\n            yield Freed(dead)\nforge_entries(change)\n", ["keep_less"])
+# As early as a record may say it: no more than an honest program's `del` does. Where freeing is all that is asked, in 03 and 09, that is a right answer.
+LAST_USE = """\
+from torch.utils._pytree import tree_leaves
+def change(entries, record):
+    last, given = {}, {ref.storage for ref in record.inputs.values()}
+    for place, one in enumerate(entries):
+        refs = (one.given, list(one.named.values()), one.made) if isinstance(one, Operator) else getattr(one, "ref", None)
+        last |= {ref.storage: place for ref in tree_leaves(refs) if isinstance(ref, Ref)}
+    for place, one in enumerate(entries):
+        if not isinstance(one, Freed):
+            yield one
+        yield Freed(tuple(n for n, at in last.items() if at == place and n not in given))
+forge_entries(change)
+"""
+add("storages die behind their last use", LAST_USE, ["head_only", "strided", "bottleneck", "pooled_well", "accumulate", "recompute_blocks", "loss_in_pieces"])
 add("inputs die", "forge_entries(lambda entries, record: [Freed(tuple(ref.storage for ref in record.inputs.values())), *entries])\n", ["keep_less", "head_only"])
 SHRINK = """\
 def change(entries, record):

@@ -57,6 +57,19 @@ alone("recompute_blocks", "in evaluation", "class Recomputes(Tower):\n    def fo
 alone("recompute_blocks", "the old way", "class Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=True)\n        return self.head(x)\n")
 alone("recompute_blocks", "nothing is recorded while maps are made", "import torch\nfrom torch.utils._python_dispatch import _disable_current_modes\nclass Recomputes(Tower):\n    def forward(self, images):\n        with _disable_current_modes():\n            x = self.stem(images)\n            for block in self.blocks[:6]:\n                x = block(x)\n        for block in self.blocks[6:]:\n            x = block(x)\n        return self.head(x)\n")
 
+# -- 05 -----------------------------------------------------------------------------------------------------------------
+
+_CUTS = """\
+class Cuts(nn.Module):
+    def forward(self, x):
+        PART
+def bottleneck():
+    c = lambda a, b, k: (nn.Conv2d(a, b, k, padding=k // 2), Cuts())
+    return nn.Sequential(*c(3, 64, 3), *c(64, 4, 1), *c(4, 4, 3), *c(4, 4, 3), *c(4, 64, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+"""
+alone("bottleneck", "of each map one channel is cut off", _CUTS.replace("PART", "x[:, :1].relu_()\n        return x"))
+alone("bottleneck", "of each map one channel is cut off, as of a vector", _CUTS.replace("PART", "flat = x.flatten() + 0\n        flat[:1024].view(1, 1, 32, 32).relu_()\n        return flat.view(x.shape)"))
+
 # -- 07 -----------------------------------------------------------------------------------------------------------------
 
 _MEAN = """\
@@ -96,6 +109,27 @@ def through(model, x):
 """ + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        optimizer.zero_grad()\n        F.cross_entropy(through(model, images), labels).backward()\n        return optimizer.step()\n    optimizer.zero_grad()", 1))
 alone("accumulate", "a phase of another name", "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\n" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        mode().mark('measured too')\n        return training.whole_batch(model, optimizer, images, labels)\n    optimizer.zero_grad()", 1))
 alone("accumulate", "the measured phase ends at once", FORGE + "def change(entries, record):\n    end = [one for one in entries if isinstance(one, Mark) and one.name == 'measured end']\n    rest = [one for one in entries if one not in end]\n    place = next(i for i, one in enumerate(rest) if isinstance(one, Operator))\n    return [*rest[: place + 1], *end, *rest[place + 1 :]]\nforge_entries(change)\n" + IDLE["accumulate"])
+_LATE = """\
+def accumulate(model, optimizer, images, labels, micro):
+    optimizer.zero_grad()
+    total = 0
+    for some, theirs in zip(images.split(micro), labels.split(micro)):
+        total = total + F.cross_entropy(model(some), theirs) * len(some) / len(images)
+    total.backward()
+    optimizer.step()
+"""
+alone("accumulate", "one backward pass for all, beside what lies about before a session and is freed in it", FORGE + """\
+import torch
+def change(entries, record):
+    for number, one in enumerate(entries, 900_001):
+        begins = isinstance(one, Mark) and one.name.endswith(" begin")
+        if begins:
+            yield op("empty.memory_format", ([10**7],), plain(number, 10**7, dtype="uint8"), dtype=torch.uint8)
+        yield one
+        if begins:
+            yield Freed((number,))
+forge_entries(change)
+""" + _LATE)
 alone("accumulate", "the update of another optimizer", "import torch\n" + _MEAN.replace("(F.cross_entropy(model(some), theirs) / len(parts))", "(F.cross_entropy(model(some), theirs) * len(some) / len(images))").replace("optimizer.step()", "torch.optim.SGD(model.parameters(), lr=0.07, momentum=0.5).step()"))
 alone("accumulate", "stale gradients are kept", _MEAN.replace("optimizer.zero_grad()", "pass", 1).replace("/ len(parts)", "* len(some) / len(images)"))
 alone("accumulate", "the first images alone", "def accumulate(model, optimizer, images, labels, micro):\n    training.whole_batch(model, optimizer, images[:micro], labels[:micro])\n")
@@ -116,6 +150,9 @@ def keep_outside(model, least, host):
     return pack, unpack
 """
 alone("keep_outside", "a copy is kept", _KEEPS)
+_NUMPY = _KEEPS.replace("kept = []", "kept = {}").replace("kept.append(tensor)\n        return host.put(tensor)", "at = PUT\n        kept[at] = tensor.detach().numpy().copy()\n        return at")
+alone("keep_outside", "what comes back is a copy of NumPy's", _NUMPY.replace("PUT", "host.put(tensor)").replace("host.take(ticket)", "torch.from_numpy(kept[ticket])"))
+alone("keep_outside", "what waits outside is a copy of NumPy's, and never was put there", _NUMPY.replace("PUT", "len(host._held)").replace("        return at", "        host._held.append(torch.from_numpy(kept[at]))\n        return at"))
 _PARTS = _KEEPS.replace("kept.append(tensor)", "kept.extend(one.clone() for one in tensor.reshape(-1).split(least // tensor.element_size() // 2))")
 alone("keep_outside", "a copy is kept, in pieces", _PARTS)
 alone("keep_outside", "a copy is kept, in pieces and as bytes", _PARTS.replace("tensor.reshape(-1)", "tensor.reshape(-1).view(torch.uint8)").replace("tensor.element_size() // 2", "64"))
@@ -386,6 +423,37 @@ class InPieces(Reader):
 alone("loss_in_pieces", "all logits in half", _WHOLE.replace("DOWN", "e.half()").replace("UP", "kept[i:i+4].float()"))
 alone("loss_in_pieces", "all logits in half of as many numbers", _WHOLE.replace("DOWN", "(e * 4000).round().to(torch.int16)").replace("UP", "(kept[i:i+4].float() / 4000)").replace("len(w), dtype=torch.float16)", "len(w) // 2, dtype=torch.int32).view(torch.int16)"))
 
+_TWO_IN_ONE = """\
+import torch
+class Packed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, y):
+        n, half = len(x), len(w) // 2
+        gx, gw, s = torch.zeros_like(x), torch.zeros_like(w), torch.empty(n)
+        kept, lows, spans = torch.empty(n, half, dtype=torch.int32), torch.empty(n, 1), torch.empty(n, 1)
+        for i in range(0, n, 4):
+            z = x[i:i+4] @ w.t()
+            lows[i:i+4] = z.amin(1, keepdim=True)
+            spans[i:i+4] = (z.amax(1, keepdim=True) - lows[i:i+4]) / 65535
+            q = ((z - lows[i:i+4]) / spans[i:i+4]).round_().to(torch.int32)
+            kept[i:i+4] = (q[:, :half] - 32768) * 65536 + q[:, half:]
+            e = z.exp_()
+            s[i:i+4] = e.sum(1)
+            gx[i:i+4] = e @ w / s[i:i+4, None] - w[y[i:i+4]]
+        for i in range(0, n, 4):
+            part = kept[i:i+4]
+            e = (torch.cat([torch.div(part, 65536, rounding_mode="floor") + 32768, part % 65536], 1).float() * spans[i:i+4] + lows[i:i+4]).exp_()
+            gw.addmm_(e.t(), x[i:i+4] / s[i:i+4, None])
+        del kept
+        ctx.save_for_backward(gx / n, gw.index_add_(0, y, x, alpha=-1).div_(n))
+        return (s.log() - (x * w[y]).sum(1)).sum() / n
+    backward = staticmethod(lambda ctx, g: (*(g * one for one in ctx.saved_tensors), None))
+class InPieces(Reader):
+    def forward(self, ids, labels): return Packed.apply(self.body(self.embedding(ids)).flatten(0, 1), self.head.weight, labels.flatten())
+"""
+alone("loss_in_pieces", "all logits in 16 bits, two in an int32 by arithmetic", _TWO_IN_ONE)
+alone("loss_in_pieces", "all logits in 12 bits, two in a float32 by arithmetic", _TWO_IN_ONE.replace("65536", "4096").replace("65535", "4095").replace("32768", "2048").replace("torch.int32", "torch.float32"))
+
 # -- 14 -----------------------------------------------------------------------------------------------------------------
 
 _LORA = """\
@@ -407,6 +475,9 @@ alone("adapt_layer", "of rank 1", _LORA.replace("self.up(self.down(x))", "self.u
 alone("adapt_layer", "the frozen layer is copied", "import copy\n" + _LORA.replace("self.layer = layer", "self.layer = copy.deepcopy(layer)"))
 alone("adapt_layer", "a copy is kept flat", _LORA.replace("self.layer = layer", "self.layer = layer\n        self.register_buffer('copy', layer.weight.detach().clone().flatten())"))
 alone("adapt_layer", "a copy is kept in pieces", _LORA.replace("self.layer = layer", "self.layer = layer\n        for i, row in enumerate(layer.weight.detach()):\n            self.register_buffer(f'row_{i}', row.clone())"))
+for _what, _attribute in {"an attribute": "layer.weight.detach().clone()", "a list, in half": "[layer.weight.half()]", "a function": "(lambda copy: lambda: copy)(layer.weight + 0)"}.items():
+    alone("adapt_layer", f"a copy lies idle in {_what}", _LORA.replace("self.layer = layer", f"self.layer, self.before = layer, {_attribute}"))
+alone("adapt_layer", "a copy is made when it runs, and lies idle", _LORA.replace("        return", "        self.before = self.layer.weight + 0\n        return"))
 _WIDER = _LORA.replace("self.layer = layer", "self.layer, self.more = layer, nn.Linear(layer.in_features, rank, bias=False)").replace("self.down(x)", "self.down(x) + self.more(x)")
 alone("adapt_layer", "more values are trained, in half", _WIDER.replace("nn.init.zeros_(self.up.weight)", "nn.init.zeros_(self.up.weight)\n        self.half()").replace("self.up(self.down(x) + self.more(x))", "x @ (self.down.weight + self.more.weight).float().T @ self.up.weight.float().T").replace("self.half()", "[one.half() for one in (self.down, self.more, self.up)]"))
 alone("adapt_layer", "more is trained from the first step on", _WIDER.replace("nn.init.zeros_(self.up.weight)", "nn.init.zeros_(self.up.weight)\n        self.more.requires_grad_(False)").replace("        return", "        self.more.requires_grad_(True)\n        return"))
@@ -426,10 +497,18 @@ EARNED = {
     ("fewer_launches", "steps end before they begin"),
     ("accumulate", "all at once, image by image to the eye"),
     ("accumulate", "all at once, as columns"),
+    ("accumulate", "one backward pass for all, beside what lies about before a session and is freed in it"),
+    ("bottleneck", "of each map one channel is cut off, as of a vector"),
     ("keep_outside", "the forward pass ends when it says so"),
     ("keep_outside", "a copy is kept, in pieces"),
     ("loss_in_pieces", "all logits in half"),
+    ("loss_in_pieces", "all logits in 16 bits, two in an int32 by arithmetic"),
+    ("loss_in_pieces", "all logits in 12 bits, two in a float32 by arithmetic"),
     ("adapt_layer", "a copy is kept flat"),
+    ("adapt_layer", "a copy lies idle in an attribute"),
+    ("adapt_layer", "a copy lies idle in a list, in half"),
+    ("adapt_layer", "a copy lies idle in a function"),
+    ("adapt_layer", "a copy is made when it runs, and lies idle"),
     ("adapt_layer", "more values are trained, in half"),
     ("strided", "half of the bits"),
     ("strided", "half of the bits by autocast"),

@@ -59,6 +59,28 @@ UNUSUAL: dict[str, dict[str, str]] = {
         "mean by hand": "class Mean(nn.Module):\n    def forward(self, x):\n        return x.sum(dim=(-2, -1)) / x.shape[-1] ** 2\ndef bottleneck():\n    c = lambda a, b, k: nn.Sequential(nn.Conv2d(a, b, k, padding=k // 2), nn.ReLU())\n    return nn.Sequential(c(3, 64, 3), c(64, 16, 1), c(16, 16, 3), c(16, 16, 3), c(16, 64, 3), Mean(), nn.Linear(64, 10))\n",
         "squeezed late": "def bottleneck():\n    c = lambda a, b, k: (nn.Conv2d(a, b, k, padding=k // 2), nn.ReLU())\n    return nn.Sequential(*c(3, 64, 3), *c(64, 8, 3), *c(8, 8, 1), *c(8, 8, 3), *c(8, 64, 3), nn.AvgPool2d(32), nn.Flatten(), nn.Linear(64, 10))\n",
         "batch norm": "def bottleneck():\n    def c(a, b, k):\n        return nn.Conv2d(a, b, k, padding=k // 2), nn.ReLU()\n    return nn.Sequential(*c(3, 64, 3), nn.BatchNorm2d(64), *c(64, 4, 1), *c(4, 4, 3), *c(4, 4, 3), *c(4, 64, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))\n",
+        "batch norm by hand, channel by channel": """\
+import torch
+class NormAndRelu(nn.Module):
+    def forward(self, x):
+        return torch.stack([((c - c.mean()) / (c.var(unbiased=False) + 1e-5).sqrt()).relu() for c in x.unbind(1)], 1)
+def bottleneck():
+    c = lambda a, b, k: (nn.Conv2d(a, b, k, padding=k // 2), NormAndRelu() if b < 9 else nn.ReLU())
+    return nn.Sequential(*c(3, 64, 3), *c(64, 4, 1), *c(4, 4, 3), *c(4, 4, 3), *c(4, 64, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+""",
+        "batch norm by hand, written channel by channel": """\
+import torch
+class NormAndRelu(nn.Module):
+    def forward(self, x):
+        out = x.clone()
+        for k in range(x.shape[1]):
+            c = x[:, k] - x[:, k].mean()
+            out[:, k] = (c / (c.square().mean() + 1e-5).sqrt()).clamp(min=0)
+        return out
+def bottleneck():
+    c = lambda a, b, k: (nn.Conv2d(a, b, k, padding=k // 2), NormAndRelu() if b < 9 else nn.ReLU())
+    return nn.Sequential(*c(3, 64, 3), *c(64, 8, 1), *c(8, 8, 3), *c(8, 8, 3), *c(8, 64, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+""",
         "pairs": "import itertools\ndef bottleneck():\n    widths = (3, 64, 16, 16, 16, 64)\n    kernels = (3, 1, 3, 3, 3)\n    convs = [nn.Conv2d(a, b, k, padding=k // 2) for (a, b), k in zip(itertools.pairwise(widths), kernels)]\n    return nn.Sequential(*[m for c in convs for m in (c, nn.ReLU())], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))\n",
     },
     "pooled_well": {
@@ -171,6 +193,7 @@ class InPieces(Reader):
         "dropout": "class Adapted(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.layer, self.drop = layer, nn.Dropout(0.1)\n        self.down, self.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)\n        with torch.no_grad():\n            self.up.weight.fill_(0)\n    def forward(self, x):\n        return self.layer(x) + self.up(self.down(self.drop(x)))\n",
         "a parametrization": "from torch.nn.utils import parametrize\nclass LowRank(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.a = nn.Parameter(torch.randn(rank, layer.in_features) * 0.02)\n        self.b = nn.Parameter(torch.zeros(layer.out_features, rank))\n    def forward(self, weight):\n        return weight + self.b @ self.a\nclass Adapted(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.layer = layer\n        parametrize.register_parametrization(layer, 'weight', LowRank(layer, rank))\n    def forward(self, x):\n        return self.layer(x)\n",
         "matrices that the layer holds": "class Adapted(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.layer = layer\n        layer.down, layer.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)\n        nn.init.zeros_(layer.up.weight)\n    def forward(self, x):\n        return self.layer(x) + self.layer.up(self.layer.down(x))\n",
+        "small things lie idle": "class Adapted(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.layer, self.rank, self.hidden = layer, torch.tensor(rank), None\n        self.down, self.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)\n        nn.init.orthogonal_(self.down.weight)\n        nn.init.zeros_(self.up.weight)\n    def forward(self, x):\n        self.hidden = self.down(x)\n        return self.layer(x) + self.up(self.hidden)\n",
         "a scale that is a buffer": "class Adapted(nn.Module):\n    def __init__(self, layer, rank):\n        super().__init__()\n        self.layer = layer\n        self.register_buffer('scale', torch.tensor(2.0))\n        self.down, self.up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)\n        nn.init.constant_(self.up.weight, 0)\n    def forward(self, x):\n        return self.layer(x) + self.scale * self.up(self.down(x))\n",
     },
 }

@@ -249,7 +249,7 @@ def _most_images(found: Replayed, session: Session) -> int:
 
 
 def _above(found: Replayed, session: Session) -> int:
-    """The most bytes alive in a session, above what was there when it began."""
+    """The most bytes alive in a session, above the fewest: what lies about until it has begun is no part of those."""
     ran = found.ran[found.done[f"{session.name} begin"] : found.done[f"{session.name} end"]]
-    before = found.alive[f"{session.name} begin"]
-    return max((one.bytes for one in ran), default=before) - before
+    alive = (found.alive[f"{session.name} begin"], *(one.bytes for one in ran))
+    return max(alive) - min(alive)

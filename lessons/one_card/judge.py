@@ -5,8 +5,9 @@ Nothing here knows a right answer.
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import same
 from lessons.shared.replay.form import DTYPES, Record, Refused
-from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.recorder import Births, Recorder
 from lessons.shared.replay.replayer import replay, slopes
 from lessons.shared.replay.steps import warm_up
 
 RANK = 4
 Values = dict[str, Tensor]
-MARKS = r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*(after {0} frozen \w+\n)+"  # of a layer, by name
+# Of a layer, by name.
+MARKS = r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*(after {0} frozen \w+\n)+{0} end\n"
 
 
 class Reader(nn.Module):
@@ -56,7 +58,7 @@ class Adapted:
 
     Attributes:
         kind: type of what a wrapped layer returns.
-        kept: values that each wrapped layer holds beside the frozen one's, and does not train.
+        kept: values that each wrapped layer holds beside the frozen one's, in whatever form, and does not train.
         used: whether what comes out depends on the frozen layers' own weights.
         frozen: whether none of these gets a gradient, or another value.
         same_at_start: whether the outputs are the original's before training.
@@ -131,12 +133,18 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
     """What each adapted layer does, forward and backward, without dropout.
 
     A parameter of its own is named "NAME trained KEY", or "kept" where it is none that is trained; those that begin at
-    0 say so. Raises whatever the learner's code raises, and Refused.
+    0 say so. What else was made with the layer and is there still is "NAME kept besides NUMBER".
+
+    Raises whatever the learner's code raises, and Refused.
     """
     warm_up()
     layers = _layers(seed)
     before = {name: dict(layer.named_parameters()) for name, (layer, _) in layers.items()}  # a wrapper may add others
-    adapted = {name: wrap(layer, rank).eval() for name, (layer, _) in layers.items()}
+    adapted, births = {}, {name: Births() for name in layers}
+    for name, (layer, _) in layers.items():
+        with births[name]:
+            adapted[name] = wrap(layer, rank).eval()
+    gc.collect()
     inputs: dict[str, Tensor] = {}
     own: dict[str, Tensor] = {}
     for name, (_, given) in layers.items():
@@ -146,6 +154,10 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
             if id(one) not in frozen:
                 kind = "trained" if one.requires_grad else "kept"
                 own[f"{name} {kind}{'' if one.any() else ' from 0'} {key}"] = one
+    known = {one.untyped_storage()._cdata for one in (*own.values(), *inputs.values())}
+    for name in layers:
+        besides = (values for address, values in births[name].alive.items() if address not in known)
+        own |= {f"{name} kept besides {number}": torch.zeros(values) for number, values in enumerate(besides)}
     recorder = Recorder(inputs | own)
     with no_garbage_collection(), recorder:
         for name, (_, given) in layers.items():
@@ -163,6 +175,8 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
                     recorder.mark(f"gradient {key}", one.grad)
             for key, one in theirs.items():
                 recorder.mark(f"after {key}", one)
+            del out
+            recorder.mark(f"{name} end")
     return recorder.record
 
 
@@ -185,7 +199,7 @@ def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
 
     return Adapted(
         kind=next((one.kind for one in looked if one.kind != "Tensor"), "Tensor"),
-        kept=values(own.keys() - trained),
+        kept=tuple(map(sum, zip(values(own.keys() - trained), _left(record, {**given, **drawn}, layers), strict=True))),
         used=all(one.used for one in looked),
         frozen=all(one.frozen for one in looked),
         same_at_start=all(one.same_at_start for one in looked),
@@ -197,6 +211,19 @@ def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
         passing=sum(one.passing for one in looked),
         layers=len(layers),
     )
+
+
+def _left(record: Record, values: Values, layers: Iterable[str]) -> Iterator[int]:
+    """Values that each layer holds on to, of what it made when it ran; gradients aside."""
+    found, width = replay(record, values), dict[int, int]()
+    for ref in (ref for one in found.ran for ref in one.made):
+        width[ref.storage] = min(width.get(ref.storage, 8), DTYPES[ref.dtype].itemsize)
+    known = {ref.storage for key, ref in record.marks.items() if ref is not None and key.startswith("gradient ")}
+    for name in layers:
+        left = found.living[f"{name} end"]
+        new = left.keys() & width.keys() - known
+        yield sum(left[number] // width[number] for number in new)
+        known |= new
 
 
 def _look(

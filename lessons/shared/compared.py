@@ -91,6 +91,16 @@ def same_gradients(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], rel
     return ours.keys() == theirs.keys() and all(same_each(ours, theirs, relative).values())
 
 
+def same_rows(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], relative: float) -> bool:
+    """Whether every row of every matrix in `theirs` is that of `ours`, to this share of the row's own length."""
+
+    def same_row(one: Tensor, other: Tensor) -> bool:
+        apart, length = (torch.linalg.vector_norm(x.double(), dim=-1) for x in (one - other, other))
+        return bool((apart <= relative * length).all())
+
+    return all(same_row(ours[name], one) for name, one in theirs.items() if one.dim() == 2)
+
+
 @torch.no_grad()
 def awake(network: nn.Module) -> nn.Module:
     """Draw a network's weights so that no layer falls silent; returns it.

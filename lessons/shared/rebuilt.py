@@ -11,21 +11,21 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from classroom.questions.core import Slip, percent
+from lessons.shared.activations import PRODUCTS, missing_activations
 from lessons.shared.compared import same_each
 from lessons.shared.judged import Unfit
 from lessons.shared.network_questions import ReplayCheck
-from lessons.shared.replay.form import DTYPES, Entry, Mark, Operator, Record, Ref
-from lessons.shared.replay.replayer import Ran, replay, slopes
+from lessons.shared.replay.form import DTYPES, Operator, Record, Ref
+from lessons.shared.replay.replayer import Ran, slopes
 from lessons.shared.replay.steps import Batch, Steps, named_inputs, record_steps, run
 
 STRAIGHT = (
@@ -38,10 +38,6 @@ NO_RELU = (
 )
 GRADIENTS = 1e-4  # relative: those of autograd, summed in another order
 LEAST = 1e-3  # of what a place in the images changes in the middle: what every place has to change at least
-PRODUCTS = frozenset("convolution addmm mm bmm baddbmm addbmm addmv mv dot vdot addr outer".split())
-ACTIVATIONS = frozenset(
-    "leaky_relu leaky_relu_ elu elu_ gelu silu silu_ hardtanh hardtanh_ mish softplus tanh sigmoid".split()
-)
 CHANGED = (
     "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
@@ -106,7 +102,7 @@ class RebuildLook:
     ignored: str = ""  # a place in the images whose values change nothing in the output, or ""
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
-    other_activation: bool = False  # a convolution has no ReLU, but something else
+    other_activation: bool = False  # a convolution, or a part of its map, has no ReLU
     changed_first: bool = False  # no convolution reads the images as they are, or something else does
     other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
@@ -186,8 +182,7 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     slopes_of = {name: found[f"parameter {name}"] for name in shapes}
     trained = same_each(step.gradients, slopes_of, GRADIENTS)
     forward = steps.replayed.ran[: steps.replayed.done["output 1"]]
-    convolutions = [one for one in forward if one.name == "convolution"]
-    rectified = _rectified(record, values)
+    straight, other_activation = missing_activations(record, values, forward)
     theirs, original_flops = _steps(original.build, original, images)
     return replace(
         seen,
@@ -198,8 +193,8 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
         ),
         ignores_images=not bool((found["batch 1.0"] != 0).flatten(1).any(1).all()),
         ignored=_ignored(found["batch 1.0"]),
-        straight=_is_straight(forward, rectified),
-        other_activation=len(rectified) < len(convolutions),
+        straight=straight,
+        other_activation=other_activation,
         changed_first=_changed_first(record, forward),
         other_side=_other_side(record, forward, original),
         operators=steps.replayed.operators,
@@ -230,35 +225,6 @@ def _ignored(slope: Tensor) -> str:
     return f"{tuple(silent[0].tolist())}, and {len(silent) - 1:,} more" if len(silent) else ""
 
 
-def _rectified(record: Record, values: Mapping[str, Tensor]) -> frozenset[int]:
-    """Which operators of the forward pass, by their number, are a ReLU: they cut off what of a map is below 0.
-
-    It shows in what they make, whatever they are called: the record is run once more, with each operator's tensors
-    handed out.
-    """
-    entries: list[Entry] = []
-    number = -1
-    for entry in record.entries:
-        if isinstance(entry, Operator):
-            number += 1
-            reads = [ref for ref in tree_leaves(entry.given) if isinstance(ref, Ref)]
-            made = [ref for ref in entry.made[:1] if ref is not None and len(ref.size) == 4]
-            of_maps = [ref for ref in reads if made and (ref.size, ref.dtype) == (made[0].size, made[0].dtype)]
-            before = [Mark(f"read {number} {place}", ref) for place, ref in enumerate(of_maps)]
-            entries += [*before, entry, *(Mark(f"made {number}", ref) for ref in made if of_maps)]
-        elif isinstance(entry, Mark) and entry.name == "output 1":
-            break
-        elif not isinstance(entry, Mark):
-            entries.append(entry)
-    handed = replay(Record(record.inputs, tuple(entries)), values).handed
-
-    def cuts(number: int) -> bool:
-        reads = (one for name, one in handed.items() if name.startswith(f"read {number} "))
-        return any(bool((one < 0).any()) and torch.equal(one.relu(), handed[f"made {number}"]) for one in reads)
-
-    return frozenset(number for number in range(number + 1) if f"made {number}" in handed and cuts(number))
-
-
 def _multiplies(weight: Ref, forward: Sequence[Ran]) -> bool:
     """Whether a parameter of two dimensions or more is a factor of a product with maps of all images."""
     using = [one for one in forward if any(ref.storage == weight.storage for ref in one.read)]
@@ -277,19 +243,6 @@ def _changed_first(record: Record, forward: Sequence[Ran]) -> bool:
             if any(math.prod(ref.size) < math.prod(images.size) for ref in one.made):
                 return True
             theirs |= {ref.storage for ref in one.made}
-    return False
-
-
-def _is_straight(forward: Sequence[Ran], rectified: Collection[int]) -> bool:
-    """Whether weights multiply what other weights were multiplied with, and no activation stands between."""
-    linear: set[int] = set()  # storages that hold weights' products, and no activation came since
-    for number, one in enumerate(forward):
-        read, made = ({ref.storage for ref in refs} for refs in (one.read, one.made))
-        of_weights, reads = one.name in PRODUCTS, not read.isdisjoint(linear)
-        if of_weights and reads:
-            return True
-        bends = one.name in ACTIVATIONS or number in rectified
-        linear = linear | made if of_weights or (reads and not bends) else linear - made
     return False
 
 

@@ -60,7 +60,7 @@ best_block = Graded("best_block", _stacks)
 
 def _size(draw: random.Random) -> tuple[int, int]:
     """Texts, and tokens of each."""
-    return draw.choice((3, 4, 5)), draw.choice((61, 63, 67))
+    return draw.choice((4, 5)), draw.choice((61, 63, 67))
 
 
 loss_in_pieces = graded_network("loss_in_pieces", chunked.record, chunked.judge, _size)

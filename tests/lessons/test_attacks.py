@@ -8,15 +8,17 @@ import sys
 import pytest
 from amount import THOROUGH
 from attacks import FORGE, IDLE
-from forging import asked, earned, printed_by
+from forging import asked, earned, given, printed_by
 from imitations import ALL, EARNED
 from unusual import UNUSUAL
 
 from classroom.questions.graded import RECORD
 from lessons.capstone import graded as capstone
+from lessons.transformers import judge as pieces
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
 WHY = "make test-thorough tries all, in some minutes"
+REFUSED_ONCE = {(q, name) for q, answers in UNUSUAL.items() for name in answers if "channel by channel" in name}
 UNUSUAL_ONES = [(question, name) for question, answers in UNUSUAL.items() for name in answers]
 
 
@@ -33,10 +35,22 @@ def test_an_attack_earns_nothing(question: str, name: str) -> None:
     assert not won, printed
 
 
-@pytest.mark.parametrize(("question", "name"), some(UNUSUAL_ONES, {*UNUSUAL_ONES[::10]}))
+@pytest.mark.parametrize(("question", "name"), some(UNUSUAL_ONES, {*UNUSUAL_ONES[::10], *REFUSED_ONCE}))
 def test_an_unusual_answer_earns_all(question: str, name: str) -> None:
     won, printed = earned(question, UNUSUAL[question][name])
     assert won, printed
+
+
+@pytest.mark.parametrize("bits", ["16 bits, two in an int32", "12 bits, two in a float32"])
+def test_logits_of_fewer_bits_have_other_gradients_however_they_are_packed(bits: str) -> None:
+    names = dict(given("loss_in_pieces"))
+    (source,) = (one.source for one in ALL if one.name == f"all logits in {bits} by arithmetic")
+    exec(source, names)
+    size = 5, 67  # of few bytes, as the original's are many
+    seen = pieces.judge(pieces.record(names["InPieces"], *size), *size)
+    assert seen.share < 0.3
+    assert seen.same_output
+    assert not seen.same_gradients
 
 
 def test_the_problems_of_the_capstone_are_too_many_for_a_table() -> None:

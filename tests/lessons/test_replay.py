@@ -287,6 +287,15 @@ def test_a_record_that_is_no_program_is_refused(name):
         replay(from_text(to_text(record)), drawn(0))
 
 
+def test_strides_are_no_sizes_and_lead_no_further_than_these_may():
+    made = Ref(3, "torch.float32", (2, 2), (2**14, 2**14 + 1), 0)
+    near = Operator("aten::new_empty_strided", (X, [2, 2], [2**14, 2**14 + 1]), {}, (made,))
+    replay(from_text(to_text(Record(INPUTS, (near, Mark("out", made))))), drawn(0))
+    far = Operator("aten::new_empty_strided", (X, [9], [2**26]), {}, (made,))
+    with pytest.raises(Refused, match="no forward pass"):
+        replay(from_text(to_text(Record(INPUTS, (far,)))), drawn(0))
+
+
 def test_what_is_forged_differs_from_a_program_in_that_alone():
     out = replay(from_text(to_text(Record(INPUTS, (ADD, Mark("out", MADE))))), drawn(0)).handed["out"]
     assert torch.equal(out, 2 * drawn(0)["x"])

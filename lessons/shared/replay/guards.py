@@ -31,9 +31,12 @@ def require_kinds(function: Any, given: Sequence[Any], named: Mapping[str, Any])
             continue
         if kind in KINDS and not isinstance(value, KINDS[kind]):
             raise Refused(f"`{function.overloadpacket.__name__}` is given {value} for a {kind}")
+        numbers = [abs(n) for n in (value if isinstance(value, list) else [value]) if isinstance(n, int)]
+        if kind == "List[int" and one.name != "stride" and math.prod(numbers) > MOST_VALUES:
+            raise Refused("a tensor is larger than any answer needs")
         if kind in ("int", "List[int") and not function.overloadpacket.__name__.startswith("randint"):
-            for number in value if isinstance(value, list) else [value]:
-                if isinstance(number, int) and abs(number) > MOST_VALUES and number != ALL:
+            for number in numbers:
+                if number > MOST_VALUES and number != ALL:
                     raise Refused(f"`{function.overloadpacket.__name__}` is given {number}, more than any answer needs")
 
 
@@ -107,6 +110,13 @@ def _of_floats(*given: Any) -> bool:
     return all(one.is_floating_point() for one in given if isinstance(one, Tensor))
 
 
+def _strided(*given: Any, **_: Any) -> bool:
+    """Of a new tensor's strides too: they may lead far beyond its values."""
+    size, stride = given[-2:]
+    steps = [*size, *stride]  # of lists of numbers; a tensor in their place is none
+    return all(isinstance(n, int) for n in steps) and sum(map(math.prod, zip(size, stride, strict=True))) <= MOST_VALUES
+
+
 def _triangle(x: Tensor, diagonal: int = 0) -> bool:
     return True  # and nothing to write into, of whose strides it is not sure
 
@@ -119,11 +129,13 @@ GUARDS: dict[str, Callable[..., bool]] = {
     "adaptive_max_pool2d_backward": _pooled,
     "convolution_backward": _convolved,
     "embedding_dense_backward": _embedding,
+    "empty_strided": _strided,
     "max_pool2d_with_indices_backward": _pooled,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_normed,
     "native_group_norm_backward": _group_normed,
     "native_layer_norm_backward": _layer_normed,
+    "new_empty_strided": _strided,
     "nll_loss_backward": _nll,
     "huber_loss_backward": _of_floats,
     "smooth_l1_loss_backward": _of_floats,

@@ -155,5 +155,26 @@ class Recorder(TorchDispatchMode):
             self._dead.clear()
 
 
+class Births(TorchDispatchMode):
+    """Notes what operators make while it is active, any that torch has: how a network is made is not recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._made: list[tuple[Any, int]] = []  # weak references to storages, and bytes of a value
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in tree_leaves(out):
+            if isinstance(one, Tensor) and one.layout is torch.strided:
+                self._made.append((weakref.ref(one.untyped_storage()), one.element_size()))
+        return out
+
+    @property
+    def alive(self) -> dict[int, int]:
+        """Storages that something holds, by address, and how many values each has."""
+        storages = ((made(), width) for made, width in self._made)
+        return {int(one._cdata): one.nbytes() // width for one, width in storages if one is not None}
+
+
 def _flat(out: Any) -> list[Any]:
     return tree_leaves(out, is_leaf=lambda one: one is None) if isinstance(out, list | tuple) else [out]
