@@ -41,7 +41,12 @@ def network(seed: int) -> nn.Module:
         )  # fmt: skip
 
 
-def whole_batch(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
+def whole_batch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+) -> None:
     """One step on all images at once: what accumulation is compared with."""
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()

@@ -19,6 +19,8 @@
 # All memory is in bytes, all time in seconds.
 
 # %%
+from textwrap import fill
+
 from course_utils.machine.hardware import devices
 from course_utils.networks import NETWORKS
 from lessons.capstone.plan import Plan, Problem, Refused
@@ -204,7 +206,9 @@ graded.least_time(least_time)
 problem = Problem("ResNet-50", 256, "T4")
 some = [Plan(256), Plan(256, offload="all"), Plan(256, offload="windowed", segments=4)]
 print(", ".join(NETWORKS))
-print(", ".join(card.name for card in devices()))
+names = [card.name for card in devices()]
+for first in range(0, len(names), 8):
+    print(", ".join(names[first : first + 8]))
 table(problem.evaluate(plan) for plan in some)
 
 
@@ -265,7 +269,7 @@ resnet = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
 try:
     resnet.evaluate(Plan(256, micro_batch=64))
 except Refused as refused:
-    print(refused)
+    print(fill(str(refused), 90))
 
 
 # %% answer="find_plan"

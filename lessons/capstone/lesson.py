@@ -85,7 +85,7 @@ def folded(shown, summary="The numbers, as a table", text=""):
 # %%
 vgg = Problem("VGG-16", 256, TITAN, GEN3)
 plain = vgg.evaluate(Plan(256))
-print(plain.why())
+print(fill(plain.why(), 90))
 
 # %% [markdown] slide="notes"
 # *Peak* counts tensors. The line above compares them with the whole card. But 512 MiB of it go to the driver's context, so
@@ -358,12 +358,12 @@ saved = [plain.tensor_bytes - one.tensor_bytes for one in (half, moved)]
 indices = 8 * 64 * 112 * 112 * 256  # of pool1
 maps = moved.tensor_bytes - stays - indices
 print(f"float16 alone saves {format_bytes(saved[0])}, offload alone {format_bytes(saved[1])}")
-print(f"offload's peak is in {moved.peak}, {format_bytes(moved.tensor_bytes)}:", end=" ")
+print(f"offload's peak is in {moved.peak}, {format_bytes(moved.tensor_bytes)}:")
 print(f"{format_bytes(stays)} stay, {format_bytes(indices)} are indices,", end=" ")
 print(f"{format_bytes(maps)} are maps")
 pools = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * (14**2 + 7**2)
 print(f"float16's peak is in {half.peak}:", end=" ")
-print(f"{format_bytes(8 * 256 * pools)} of it are indices, and", end=" ")
+print(f"{format_bytes(8 * 256 * pools)} of it are indices;", end=" ")
 print(f"it exceeds the card by {format_bytes(half.tensor_bytes - vgg.room_bytes)}")
 
 # %%
@@ -436,7 +436,7 @@ print(f"on demand: {format_bytes(fetched_late.at_kernels[windowed.peak_kernel])}
 # segments, of recomputation: 1, 2, 4, 12, lowest, chosen["2 chosen segments"].
 mine = Plan(256, micro_batch=256, precision="float32", offload="none", segments=1)
 
-print(vgg.evaluate(mine))
+print(fill(str(vgg.evaluate(mine)), 90))
 
 # %% [markdown] slide="notes"
 # `segments=4` cuts the network into four pieces and computes all but the last again; 1 computes nothing again. *2 chosen
@@ -466,8 +466,8 @@ def timed(name):
     return ", ".join(f"{row.per_sample_ms:.1f} ms with {row.library}" for row in rows)
 
 
-print(f"VGG-16, an image in a batch of 16: {timed('VGG-16')} (cnn-benchmarks);", end=" ")
-print(f"the model: {an_image(vgg):.1f} ms")
+print(f"VGG-16, an image in a batch of 16: {an_image(vgg):.1f} ms by the model,")
+print(f"{timed('VGG-16')} (cnn-benchmarks)")
 
 # %% [markdown] slide="notes"
 # So the model takes some 7 % longer than one version of the kernels, and nearly twice as long as the next. An error that all

@@ -50,15 +50,22 @@ PRODUCTS = frozenset(
 
 
 def half_loss(model: nn.Module, images: Tensor, labels: Tensor, weight: float) -> Tensor:
-    """The loss of a batch: maps in float16 (autocast), cross entropy in float32, times its weight."""
+    """A batch's loss: maps in float16 (autocast), cross entropy in float32, times its weight."""
     with autocast("cpu", "float16"):
         return weight * nn.functional.cross_entropy(model(images), labels)
 
 
 def loses_small(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[Batch], scale: float, max_norm: float
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Batch],
+    scale: float,
+    max_norm: float,
 ) -> int:
-    """Train on every batch; gradients of a norm above `max_norm` are clipped. Returns how many batches were skipped."""
+    """Train on every batch; gradients of a norm above `max_norm` are clipped.
+
+    Returns how many batches were skipped.
+    """
     skipped = 0
     for images, labels, weight in batches:
         optimizer.zero_grad()

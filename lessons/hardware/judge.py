@@ -22,7 +22,7 @@ SHARE = 0.5  # of the original's peak: as high as the changed network's may be
 
 
 class Pretrained(nn.Module):
-    """A backbone of convolutions, which stands for a pretrained one, and a head of one dense layer."""
+    """A backbone of convolutions, in place of a pretrained one, and a head of one dense layer."""
 
     def __init__(self, width: int = 16, depth: int = 5) -> None:
         super().__init__()

@@ -25,7 +25,7 @@
 # %% slide="skip" folded=true
 import copy
 from bisect import bisect_right
-from textwrap import wrap
+from textwrap import fill
 
 import pandas as pd
 import torch
@@ -1016,20 +1016,24 @@ numbers = dict.fromkeys(["GB, as sold", "GB/s", "TFLOP/s, float32"], "{:g}".form
 catalogue.assign(**{k: catalogue[k].map(f) for k, f in numbers.items()})
 
 # %% slide="skip" folded=true
+def told(what, source):
+    print(f"{what}:", source, sep=" " if len(what + source) < 94 else "\n    ")
+
+
 for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
-    print(f"an hour of {names}: {source}, {days}")
+    told(f"an hour of {names}", f"{source}, {days}")
 for card in SMALL_CARDS.values():
-    print(f"rates of {card.name}: {card.sources}")
+    told(f"rates of {card.name}", card.sources)
 for one in LENT:
-    print(f"{one.cards} x {one.device}, lent: {one.source}, {one.seen}")
+    told(f"{one.cards} x {one.device}, lent", f"{one.source}, {one.seen}")
 for one in USED:
     asked = f"{one.low_usd:,} to {one.high_usd:,} dollars"
-    print(f"{one.device}, used, {asked}: {one.source}, {one.seen}")
+    told(f"{one.device}, used, {asked}", f"{one.source}, {one.seen}")
 for row in (*TRAINED, *(row for row in HALVES if row.network == "ResNet-50"), xeons):
-    print(f"speed, {row.network}, {row.device}, batch {row.batch}: {row.source}")
-print(f"mixed precision, ResNet-50, a T4 among five cards, about {NEF_TIMES} times: {NEF}")
-print(f"Kaggle's machine, {KAGGLE_CORES} cores of two threads: {KAGGLE_CORES_SOURCE}")
+    told(f"speed, {row.network}, {row.device}, batch {row.batch}", row.source)
+told(f"mixed precision, ResNet-50, a T4 among five cards, about {NEF_TIMES} times", NEF)
+told(f"Kaggle's machine, {KAGGLE_CORES} cores of two threads", KAGGLE_CORES_SOURCE)
 
 # %% [markdown] slide="skip"
 # **The yardstick against every timing**, in samples a second at the batch that was timed, and what mixed precision gains:
@@ -1062,7 +1066,7 @@ pd.DataFrame(TIMED_AGAIN).map(lambda pair: "" if pair != pair else f"{pair[0]}; 
 source = gpu()
 if source is not None:
     print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
-print(*wrap(sentence(source), 90), sep="\n")
+print(fill(sentence(source), 90))
 
 # %% [markdown] slide="skip"
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,

@@ -304,7 +304,7 @@ print(f"the dense net of the first guess: used {ratio:.2f} times as often as nee
 ledger, link = steps["GoogLeNet"].at(128), "Ethernet 10 Gbit/s"
 sizes = " and ".join(f"{bucket.size / MIB:.0f}" for bucket in buckets(ledger))
 small = on_cards(ledger, "V100", link, 4, bucket_bytes=MIB).speed_up
-print(f"GoogLeNet, 128 a card, {link}: buckets of {sizes} MiB;", end=" ")
+print(f"GoogLeNet, 128 a card, {link}: buckets of {sizes} MiB;")
 print(f"with buckets of 1 MiB {25 * small:.1f} % of a speed-up of 4")
 
 # %% [markdown] slide="notes"

@@ -628,7 +628,7 @@ memory_explorer("VGG-16", batch=7, optimizer="adam", card_gib=6)
 # And VGG-16 with momentum on 12 GiB, for readers without a kernel:
 
 # %% slide="skip" folded=true
-print(largest_batch(vgg, 12 * GIB).words)
+print(largest_batch(vgg, 12 * GIB).words.replace("; ", ";\n"))
 
 # %% [markdown] slide="slide"
 # ## Your own model

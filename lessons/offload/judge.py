@@ -48,13 +48,14 @@ class Host:
 
 
 def network(seed: int) -> nn.Sequential:
-    """The network of a seed: (n, 1, 16, 16) to (n, 10); the first dense layer has 524,288 bytes of weights."""
+    """A seed's network: (n, 1, 16, 16) to (n, 10); the first dense layer has 524,288 bytes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-            nn.Flatten(), nn.Linear(16 * (SIDE // 2) ** 2, 2 * HIDDEN), nn.ReLU(), nn.Linear(2 * HIDDEN, HIDDEN),
-            nn.ReLU(), nn.Linear(HIDDEN, CLASSES),
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(16 * (SIDE // 2) ** 2, 2 * HIDDEN), nn.ReLU(),
+            nn.Linear(2 * HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES),
         )  # fmt: skip
 
 

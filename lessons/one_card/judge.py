@@ -43,8 +43,12 @@ class Reader(nn.Module):
         return scores
 
 
-def adapt(network: nn.Module, wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK) -> nn.Module:
-    """Freeze a network, and put `wrap(layer, rank)` in the place of each of its linear layers. Returns the network."""
+def adapt(
+    network: nn.Module,
+    wrap: Callable[[nn.Linear, int], nn.Module],
+    rank: int = RANK,
+) -> nn.Module:
+    """Freeze a network, and put `wrap(layer, rank)` in place of each linear layer; returns it."""
     network.requires_grad_(False)
     for name, layer in list(network.named_children()):
         if isinstance(layer, nn.Linear):

@@ -323,7 +323,7 @@ full_step, lora_step, a_byte = 90.549 / 250, 30.737 / 250, 3_212_749_824 / (864 
 spent = {"weights' gradients": lora_step / 2, "clipping": 6 * a_byte, "AdamW": 40 * a_byte}
 spent["rest"] = full_step - lora_step - sum(spent.values())
 print(f"a step of {2300.2 * full_step:.0f} tokens: {full_step:.3f} s all weights,", end=" ")
-print(f"{lora_step:.3f} s LoRA; the difference:", end=" ")
+print(f"{lora_step:.3f} s LoRA; the difference:")
 print(", ".join(f"{what} {seconds:.3f} s" for what, seconds in spent.items()))
 
 # %% [markdown] slide="notes"
@@ -492,7 +492,7 @@ more_weights = 2 * 32 * 2 * (h - kv) * h  # bytes of the products that make keys
 pages = -(-500 // 16) * 16
 prefix = serving.cache_bytes(shape, 2048)  # there once, for all
 left, piece = room - 2 * n - 8 * serving.cache_bytes(shape, 8192), 3 * 2048 * inner * 2
-print(f"beside weights and 8 caches of 8,192: {format_bytes(left)};", end=" ")
+print(f"beside weights and 8 caches of 8,192: {format_bytes(left)};")
 print(f"a layer's feed-forward maps of 2,048 tokens: {format_bytes(piece)}")
 pd.DataFrame(
     {
@@ -592,8 +592,8 @@ for name, rates in MEASURED.items():  # a token's time against half of what is w
         for size, time in ((read[name], alone), (per_token, slope))
     )
     print(f"{name}: {1e3 * alone:.1f} ms a token (if all is reading weights, at", end=" ")
-    print(f"{of_weights:.0f} % of the bandwidth), {1e6 * slope:.2f} µs a token", end=" ")
-    print(f"in the cache ({of_cache:.0f} %)")
+    print(f"{of_weights:.0f} % of the bandwidth),")
+    print(f"    {1e6 * slope:.2f} µs a token in the cache ({of_cache:.0f} %)")
 alike = (read["16 bits"] - read["Q4_K_M"]) / (paces["16 bits"][1] - paces["Q4_K_M"][1])
 besides = paces["16 bits"][1] - read["16 bits"] / alike
 print(f"or both weights at {100 * alike / on_paper.reached_bytes_per_s():.0f} %,", end=" ")
@@ -694,7 +694,7 @@ for what, context, many, bits in (
     computing = full.products.flops / card.reached_flops_per_s("float16")
     print(f"{what}: products read for {format_seconds(reading)}", end=" ")
     print(f"and compute for {format_seconds(computing)},", end=" ")
-    print(f"attention takes {format_seconds(full.attention.seconds(card))}")
+    print(f"attention {format_seconds(full.attention.seconds(card))}")
     print("    each gets", ", ".join(f"{each(context, many, bits, on=it):.0f} {name}"
                                      for name, it in faster.items()))  # fmt: skip
 for many in (32, 1):
@@ -704,8 +704,9 @@ turn, own = card.ridge("float16"), full.attention.seconds(card) / full.tokens
 late, early = (int(users) + 1 for users in (turn, turn * four / 16))
 print(f"products compute from {late} users on, with 4-bit weights {early}:")
 print(f"    a user more adds {1e3 * own:.2f} ms before,", end=" ")
-print(f"{1e3 * (own + computing / full.tokens):.2f} after; in all", end=" ")
-print(", ".join(f"{u * each(2048, u, four):,.0f} tokens/s for {u}" for u in (25, 50, 70)))
+print(f"{1e3 * (own + computing / full.tokens):.2f} after;")
+in_all = (f"{u * each(2048, u, four):,.0f} tokens/s for {u}" for u in (25, 50, 70))
+print("    in all", ", ".join(in_all))
 slope, alone = paces["16 bits"]
 slow = 1 / (alone + 8 * 8192 * slope)  # 65,536 tokens in the caches, as of 32 users of 2,048
 slope, alone = paces["Q4_K_M"]
@@ -824,7 +825,7 @@ def more_maps(part):
 
 print(f"LoRA's maps: {format_bytes(maps['full'] - maps['LoRA'])} less", end=" ")
 print(f"(norms {format_bytes(-more_maps('.norm'))} less,", end=" ")
-print(f"by hand {format_bytes((65 + 1 + 2) * 2048 * 4096 * 2)};", end=" ")
+print(f"by hand {format_bytes((65 + 1 + 2) * 2048 * 4096 * 2)};")
 print(f"the adapters' own thin maps {format_bytes(more_maps('.down.'))} more)")
 
 # %% [markdown] slide="skip"

@@ -264,7 +264,8 @@ plane(
 
 # %% slide="subslide" folded=true
 least = resnet.least_peak(64)
-print(" | ".join(" ".join(resnet.names[first:last]) for first, last in least))
+named = [" ".join(resnet.names[first:last]) for first, last in least]
+print(" | ".join(named[:8]), " | ".join(named[8:]), sep=" |\n")
 stem = resnet.names.index("pool1") + 1
 alone = [(i, i + 1) for i in range(stem, parts)]
 for what, cuts in {
@@ -417,8 +418,9 @@ layer_of = [vgg_low.tape.layer_names[layer] for layer in vgg_low.tape.event_laye
 again = pd.Series(vgg_low_time.seconds * vgg_low.tape.recomputed).groupby(layer_of).sum()
 again = again[again > 0].sort_values(ascending=False)
 told = ", ".join(f"{name} {1000 * took:.0f}" for name, took in again.items())
-print(f"ms that run again: {told}; together {1000 * again.sum():.0f},")
-print(f"in a step that took {1000 * vgg_time.total_seconds:,.0f} ms with everything kept")
+print(f"ms that run again: {told};")
+print(f"together {1000 * again.sum():.0f}, in a step that took", end=" ")
+print(f"{1000 * vgg_time.total_seconds:,.0f} ms with everything kept")
 kept = vgg_plain.by_layer().set_index("layer")["saved feature maps"]
 kept = kept[kept > 0]
 rows = {f"{name}, again" if name in again else name: size / MIB for name, size in kept.items()}
@@ -486,10 +488,10 @@ def differing(segments=((0, 4),), steps=2, **options):
     return [name for name, value in plainly.items() if not torch.equal(value, found[name])]
 
 
-print("with care:                        ", differing() or "nothing differs, to the last bit")
-print("preserve_rng_state=False:         ", differing(preserve_rng_state=False))
-print("the same after one step:          ", differing(steps=1, preserve_rng_state=False))
-print("plain torch.utils.checkpoint:     ", differing(keep_statistics=False))
+print("with care:                    ", differing() or "nothing differs, to the last bit")
+print("preserve_rng_state=False:     ", differing(preserve_rng_state=False))
+print("the same after one step:      ", differing(steps=1, preserve_rng_state=False))
+print("plain torch.utils.checkpoint: ", differing(keep_statistics=False))
 
 # %% [markdown] slide="notes"
 # - **Dropout** must drop the same values both times. `preserve_rng_state=True`, torch's default, sees to it. Without it

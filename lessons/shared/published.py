@@ -316,7 +316,7 @@ class Lent:
 
 # The hours by the first. The cards by Kaggle's own program, pull requests 1192 (the P100 is retired; who asks for one
 # gets another) and 1198 ("single T4 is not supported"), both of September 2026.
-FREE_GPUS = "loganthorneloe/free-gpus, and Kaggle/kaggle-cli, pull requests 1192 and 1198, on GitHub"
+FREE_GPUS = "GitHub: loganthorneloe/free-gpus; Kaggle/kaggle-cli, pull requests 1192 and 1198"
 LENT = (Lent("T4", 2, "Kaggle", 30, "2026-11-23", FREE_GPUS),)
 # The machine around them, as a run there wrote it down: cpu_count 2, cpu_count_logical 4, at 2 GHz, memory 31.4 GiB,
 # two T4s. huggingface.co/Femboyuwu2000/working at f70ff28, wandb/run-20240408_184716-rbc2gze0/files.

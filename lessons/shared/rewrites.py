@@ -24,7 +24,7 @@ RECOMPUTED = 0.55  # the same for one that recomputes
 
 
 class Watched(nn.Module):
-    """A small network whose forward keeps every map in a list, for a plot that somebody once wanted."""
+    """A small network whose forward keeps every map in a list, for a plot once wanted."""
 
     def __init__(self, width: int = 16, depth: int = 9) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class RewriteComparison(PeakComparison):
 
 
 class Tower(nn.Module):
-    """Eight blocks of two convolutions and dropout, whose forward keeps every map for the backward pass."""
+    """Eight blocks of two convolutions and dropout; forward keeps every map for backward."""
 
     def __init__(self, width: int = 16, depth: int = 8) -> None:
         super().__init__()
@@ -84,7 +84,8 @@ class Tower(nn.Module):
             )
             for _ in range(depth)
         )  # fmt: skip
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
+        pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Sequential(*pooled, nn.Linear(width, CLASSES))
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""

@@ -86,7 +86,7 @@ def vit(kernel, stride):
 
 published = vit(16, 16).at(32)
 count = published.by_layer()["parameters"].sum()
-print(f"ViT-B/16: {count:,} parameters, for each of which AdamW keeps two averages;", end=" ")
+print(f"ViT-B/16: {count:,} parameters, for each of which AdamW keeps two averages;")
 print(f"peak at batch 32: {format_bytes(published.peak_bytes)}")
 
 # %% [markdown] slide="slide"
@@ -428,7 +428,7 @@ for place in ("conv2_1", "conv1_1"):
     roles = step.by_role()[["parameters", "weight gradients", "optimizer state", "input"]]
     peak = f"{format_bytes(step.peak_bytes)} at {step.peak_layer}"
     print(f"{place} at stride 4: {peak}, {format_bytes(roles.sum())} of it", end=" ")
-    print("parameters, gradients, momentum and images")
+    print("parameters, gradients, momentum, images")
 
 # %% [markdown] slide="notes"
 # From `relu2_2` on the curves lie on each other. There every map made after the stride has been freed, and no stride

@@ -24,7 +24,7 @@ ROUNDED = 1e-2  # as little as what fewer bits than float32's leave
 
 
 class Reader(nn.Module):
-    """Embedding, a hidden layer and a head: the loss of guessing each token's label, from all logits at once."""
+    """Embedding, hidden layer, head: the loss of guessing the labels, from all logits at once."""
 
     def __init__(self, hidden: int = 16) -> None:
         super().__init__()

@@ -411,7 +411,7 @@ for dtype in (torch.float32, torch.bfloat16):
 try:
     torch.autograd.grad(losses[0], some)
 except RuntimeError as error:
-    print("a second backward pass:", str(error).split(":")[0])
+    print("a second backward pass:", str(error).split(":")[0], sep="\n    ")
 
 # %% [markdown] slide="slide"
 # The whole step of GPT-2, the loss written in four ways:
@@ -625,8 +625,9 @@ for what, name in (("in place", "fused, full, in place"), ("in 16 pieces", last)
     print(", ".join(f"{part} {size:.1f}" for part, size in more.sum().items()))
     most = more["traffic"].nlargest(5 if what == "in place" else 3)
     less = more["traffic"].nsmallest(3)
-    shifts = pd.concat([most, less[less < -0.05]])
-    print("    traffic:", ", ".join(f"{op} {size:+.1f}" for op, size in shifts.items()))
+    for which, shifts in {"more": most, "less": less[less < -0.05]}.items():
+        by_op = ", ".join(f"{op} {size:+.1f}" for op, size in shifts.items())
+        print(f"    {which} traffic: {by_op or 'none'}")
 
 # %% [markdown] slide="notes"
 # In place, one elementwise operator after another goes over the whole copy; log-softmax and the loss's backward operators
@@ -855,7 +856,8 @@ best = {
     for n in range(1, 201)
 }
 first = {g: min(n for n in best if best[n] == g) for g in sorted(set(best.values()))}
-print("; ".join(f"blocks of {g} first win with {n} layers" for g, n in first.items()))
+told = ", ".join(f"{n} for blocks of {g}" for g, n in first.items())
+print("layers with which blocks first win:", told)
 
 # %% [markdown] slide="skip"
 # **Peaks of a T4.** `fitcheck-llm` 0.3.1 publishes twenty peaks of a Tesla T4 to the byte: five models, written out and

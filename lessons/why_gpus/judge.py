@@ -22,7 +22,7 @@ MOST = 32  # operators a rewritten network's forward, loss and backward may laun
 
 
 class OneByOne(nn.Module):
-    """A small network for card hands, written for one hand and then called in a loop over the batch."""
+    """A small network for card hands, written for one hand, called in a loop over the batch."""
 
     def __init__(self, units: int = UNITS) -> None:
         super().__init__()

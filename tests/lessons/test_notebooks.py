@@ -15,6 +15,7 @@ from classroom.new_lesson import new_lesson
 from classroom.notebooks import outline, read_notebook, topics
 from classroom.questions.core import Outcome
 from course_utils.files import write_whole
+from course_utils.machine.hardware import devices
 
 PLANS = {topic: plan(topic, ROOT) for topic in topics(ROOT)}
 NOTEBOOKS = [(folder, topic) for topic, made in PLANS.items() for folder in made]
@@ -222,6 +223,31 @@ def test_texts_keep_the_course_voice(folder, topic):
             prose = re.sub(r"`[^`]*`|<!--|!\[", "", cell.source)
             found = re.search(r"\b(simply|just|obviously)\b|[a-z]!(\s|$)", prose, re.IGNORECASE)
             assert not found, f"{place(folder, topic, cell)}: write it without {found[0] if found else ''!r}"
+
+
+WIDE = 98  # characters of a printed line that JupyterLab shows whole in a window of 1100 x 800
+
+
+@pytest.mark.parametrize(("folder", "topic"), EXECUTED)
+def test_a_printed_line_fits_a_narrow_window(folder, topic):
+    """But for graded cells: what they print, `course check` and `course grade` compare, and no learner reads."""
+    for cell in committed(folder, topic).cells:
+        if cell.metadata.get("course", {}).get("kind") != "graded":
+            for output in cell.get("outputs", []):
+                shown = output.get("data", {})
+                alone = shown["text/plain"] if [*shown] == ["text/plain"] else ""  # else a page or picture is shown
+                longest = max((output.get("text", "") + alone).splitlines(), key=len, default="")
+                said = f"{len(longest)} characters in a line, {WIDE} fit a narrow window: print {longest!r} in two"
+                assert len(longest) <= WIDE, f"{place(folder, topic, cell)}: {said}"
+
+
+def test_the_recipe_for_a_device_builds_every_notebook_that_lists_them():
+    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    built = re.search(r"\*\*A device\.\*\*.*?`course build ([^`]+)`", recipes, re.DOTALL)[1].split()
+    for folder, topic in EXECUTED:
+        for cell in committed(folder, topic).cells:
+            lists = all(device.name in str(cell.get("outputs")) for device in devices())
+            assert not lists or topic.split("_")[0] in built, f"{place(folder, topic, cell)}: build it there, too"
 
 
 UNREAD = re.compile(r"<style.*?</style>|<(?!/)[^>]*>", re.DOTALL)  # a tag and its style, which nobody reads

@@ -35,7 +35,8 @@ def wrapped(model: nn.Module, mode: str, device: torch.device) -> nn.Module:
     """The model as this mode trains it; its parameters are on `device`."""
     model = model.to(device)
     if mode == "ddp":
-        return DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+        ids = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=ids)
     if mode == "fsdp":
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         for layer in model.children():
