@@ -66,7 +66,8 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
     with _LOCK:
         _OPEN["traces"] += 1
         if _OPEN["traces"] == 1:
-            _stand_in({"__init__": _init, "__enter__": _enter, "__exit__": _exit}, _has_foreach, _resize, _available)
+            for owner, name, own in _STAND_INS:
+                setattr(owner, name, own)
     _STEP.target, _STEP.on_meta, _STEP.assume = target, on_meta, assume
     try:
         yield
@@ -75,21 +76,8 @@ def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[No
         with _LOCK:
             _OPEN["traces"] -= 1
             if _OPEN["traces"] == 0:
-                _stand_in(_PLAIN, _HAS_FOREACH, _RESIZE, _AVAILABLE)
-
-
-def _stand_in(
-    methods: dict[str, Any],
-    has_foreach: Callable[[torch.device], bool],
-    resize: Any,
-    is_available: Callable[[], bool],
-) -> None:
-    torch.cuda.is_available = is_available
-    for name, method in methods.items():
-        setattr(torch.autocast, name, method)
-    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
-    for module in (_foreach_utils, clip_grad):
-        module._device_has_foreach_support = has_foreach  # type: ignore[attr-defined]
+                for (owner, name, _), plain in zip(_STAND_INS, _BEFORE, strict=True):
+                    setattr(owner, name, plain)
 
 
 def _has_foreach(device: torch.device) -> bool:
@@ -156,6 +144,18 @@ def _as_it_was(self: Any) -> None:
     if hasattr(self, "course_before"):
         self.device, self._enabled = self.course_before
         del self.course_before
+
+
+_STAND_INS: tuple[tuple[Any, str, Any], ...] = (
+    (torch.autocast, "__init__", _init),
+    (torch.autocast, "__enter__", _enter),
+    (torch.autocast, "__exit__", _exit),
+    (torch.UntypedStorage, "resize_", _resize),
+    (torch.cuda, "is_available", _available),
+    (_foreach_utils, "_device_has_foreach_support", _has_foreach),
+    (clip_grad, "_device_has_foreach_support", _has_foreach),
+)
+_BEFORE = [getattr(owner, name) for owner, name, _ in _STAND_INS]
 
 
 # -- which device it is ------------------------------------------------------------------------------------------------
