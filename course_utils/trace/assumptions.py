@@ -51,9 +51,10 @@ def same_way(first: int, second: int) -> str:
 STANDING = frozenset({CLEARED, *(same_way(SMALL_BATCH, one) for one in (LARGE_BATCH, LARGE_BATCH_OF_ROWS))})
 
 
-def counted(name: str) -> str:
-    """A number, a name or a length that the step changes."""
-    return f"{name} is another after every step: traced as in the second one"
+def counted(names: list[str]) -> str:
+    """Numbers, names or lengths that the step changes."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}: another after every step, traced as in the second one"
 
 
 def moves_on(name: str) -> str:

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 import course_utils
 
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
-_ATOMS = (type(None), bool, int, float, str)
+ATOMS = (type(None), bool, int, float, str)
 MODULES_OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
 LIBRARIES = (
     *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")),
@@ -53,14 +53,24 @@ def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from (("", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
     if not function.__code__.co_filename.startswith((*LIBRARIES, "<frozen")):
-        names = _global_names(function.__code__)
+        names = global_names(function.__code__)
         yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
 
 @functools.lru_cache(maxsize=4096)
-def _global_names(code: CodeType) -> tuple[str, ...]:
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _global_names(const))
+def global_names(code: CodeType) -> tuple[str, ...]:
+    """The names of its file that code reads or writes."""
+    of = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+    own = (step.argval for step in dis.get_instructions(code) if step.opname in of)
+    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in global_names(const))
+    return tuple(dict.fromkeys([*own, *inner]))
+
+
+@functools.lru_cache(maxsize=4096)
+def attribute_names(code: CodeType) -> tuple[str, ...]:
+    """The attributes that code reads, of whatever."""
+    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD"))
+    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in attribute_names(const))
     return tuple(dict.fromkeys([*own, *inner]))
 
 
@@ -75,12 +85,12 @@ def reached(value: Any, kinds: type | tuple[type, ...], through_functions: bool 
         if isinstance(value, kinds):
             yield value
         if through_functions or not isinstance(value, FunctionType):
-            waiting += [part for part in held(value) if type(part) not in _ATOMS]
+            waiting += [part for part in held(value) if type(part) not in ATOMS]
 
 
 def _is_bare(value: Any) -> bool:
     """Whether a container holds flags, numbers and names alone, as most of a module's do: the sizes of a window."""
-    return all(type(one) in _ATOMS for one in held(value))
+    return all(type(one) in ATOMS for one in held(value))
 
 
 def _members(module: nn.Module) -> list[tuple[str, Any]]:
@@ -88,7 +98,7 @@ def _members(module: nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(module).items()
-        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
+        if type(value) not in ATOMS and (type(value) not in _PLAIN or (value and name not in MODULES_OWN))
     ]
 
 
@@ -268,8 +278,8 @@ class OnShapes:
             twin = copy.copy(value)
         except Exception:  # noqa: BLE001 - anything may refuse to be copied; what it holds is then met as it is
             return value
-        if twin is value:
-            return value
+        if twin is value or getattr(twin, "__dict__", None) is getattr(value, "__dict__", self):
+            return value  # all of its kind share one
         self.tell(value, twin)
         if isinstance(value, dict):
             twin.clear()
@@ -316,8 +326,15 @@ def _is_replaced(value: Any) -> bool:
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _ATOMS or (type(value) is tuple and _is_bare(value)):
+    if type(value) in ATOMS or (type(value) is tuple and _is_bare(value)):
         return value
     if type(value) in (dict, list, set, OrderedDict) and not value:
         return memo.setdefault(id(value), type(value)())
-    return copy.copy(value) if name.endswith("_hooks") else copy.deepcopy(value, memo)
+    if name.endswith("_hooks"):
+        return copy.copy(value)
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:
+        if next(reached(value, (Tensor, nn.Module)), None) is not None:
+            raise
+        return value  # such as a configuration that answers for attributes that it has not

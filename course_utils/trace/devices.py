@@ -5,14 +5,10 @@ Tensors without data are on "meta", or say that they are on the CPU. A step that
 device, would do nothing. Both hold for the thread that traces alone.
 """
 
-import dis
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
-from itertools import pairwise
-from types import CodeType, FunctionType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -85,11 +81,15 @@ def _has_foreach(device: torch.device) -> bool:
     return device.type == "meta" or _HAS_FOREACH(device)
 
 
-def _available() -> bool:
-    """Whether the step's own code would find a card; what a library asks for is the machine that it runs on."""
-    if _STEP.target is None or sys._getframe(1).f_code.co_filename.startswith(LIBRARIES):
-        return _AVAILABLE()
-    return _STEP.target == "cuda"
+def _of_target(plain: Callable[..., Any], on_card: Any, off: Any) -> Callable[..., Any]:
+    """What the step's own code would find; what a library asks for is the machine that it runs on."""
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        if _STEP.target is None or sys._getframe(1).f_code.co_filename.startswith(LIBRARIES):
+            return plain(*args, **kwargs)
+        return on_card if _STEP.target == "cuda" else off
+
+    return answer
 
 
 def _resize(storage: Any, size: int) -> Any:
@@ -151,7 +151,16 @@ _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (torch.autocast, "__enter__", _enter),
     (torch.autocast, "__exit__", _exit),
     (torch.UntypedStorage, "resize_", _resize),
-    (torch.cuda, "is_available", _available),
+    (torch.cuda, "is_available", _of_target(_AVAILABLE, True, False)),
+    (torch.cuda, "device_count", _of_target(torch.cuda.device_count, 1, 0)),
+    (torch.cuda, "current_device", _of_target(torch.cuda.current_device, 0, 0)),
+    (torch.cuda, "is_bf16_supported", _of_target(torch.cuda.is_bf16_supported, True, False)),
+    (torch.accelerator, "is_available", _of_target(torch.accelerator.is_available, True, False)),
+    (
+        torch.accelerator,
+        "current_accelerator",
+        _of_target(torch.accelerator.current_accelerator, torch.device("cuda"), None),
+    ),
     (_foreach_utils, "_device_has_foreach_support", _has_foreach),
     (clip_grad, "_device_has_foreach_support", _has_foreach),
 )
@@ -159,34 +168,6 @@ _BEFORE = [getattr(owner, name) for owner, name, _ in _STAND_INS]
 
 
 # -- which device it is ------------------------------------------------------------------------------------------------
-
-
-def heard(functions: Iterable[FunctionType], target: str, device: str) -> AbstractContextManager[Any]:
-    """A mode in which the step's code hears of its target, where a function of it may ask; else nothing.
-
-    Args:
-        functions: all that run in the step.
-        target: what the device is to be.
-        device: where the trace's tensors are.
-    """
-    own = (one.__code__ for one in functions if not one.__code__.co_filename.startswith(LIBRARIES))
-    return _Hears(target, device) if any(map(_asks, own)) else nullcontext()
-
-
-@lru_cache(maxsize=4096)
-def _asks(code: CodeType) -> bool:
-    """Whether code may look at the kind of a device, names a card, or goes on after an error."""
-    steps = list(dis.get_instructions(code))
-    names = {step.argval for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")}
-    return (
-        bool(names & {"device", "type", "is_cuda", "is_cpu", "is_meta", "get_device", "cuda", "suppress"})
-        or any(isinstance(const, str) and const.startswith("cuda") for const in code.co_consts)
-        or any(isinstance(const, CodeType) and _asks(const) for const in code.co_consts)
-        or any(  # an `except` that ends; that of a `with` takes three values from the stack then
-            one.opname == "POP_EXCEPT" and following.opname not in ("RERAISE", "POP_TOP")
-            for one, following in pairwise(steps)
-        )
-    )
 
 
 _ASKED: dict[str, Callable[[bool], Any]] = {  # what each attribute says, on a card or not
@@ -207,8 +188,17 @@ _TYPES = {
 }  # in the words of `Tensor.type`
 
 
-class _Hears(TorchFunctionMode):
-    """Answers whoever asks a traced tensor for its device, torch and this library aside."""
+_OF_BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
+_NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
+
+
+class Hears(TorchFunctionMode):
+    """While active, whoever asks a traced tensor for its device hears of the target, torch and this library aside.
+
+    Args:
+        target: what the device is to be.
+        device: where the trace's tensors are.
+    """
 
     def __init__(self, target: str, device: str) -> None:
         super().__init__()
@@ -223,17 +213,23 @@ class _Hears(TorchFunctionMode):
             ) from self.met
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        asking = str(sys._getframe(1).f_globals.get("__name__"))
-        if func in _ANSWERS and not asking.startswith(("torch.", "course_utils.")) and not is_real(args[0]):
-            return _ANSWERS[func](self.target == "cuda")
-        if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
-            return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
-        if func is torch.device:  # it only names one; whatever is made there is sent on
-            return func(*args, **(kwargs or {}))
-        if func is Tensor.cuda and self.target == "cuda":
-            func, args = Tensor.to, (args[0], torch.device("cuda"))
+        kwargs = kwargs or {}
+        if func in _ANSWERS and not is_real(args[0]):
+            asking = str(sys._getframe(1).f_globals.get("__name__"))
+            if not asking.startswith(("torch.", "course_utils.")):
+                return _ANSWERS[func](self.target == "cuda")
+        if func in _NAMES_A_DEVICE or "device" in kwargs:
+            if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
+                return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
+            if func is Tensor.cuda and self.target == "cuda":
+                func, args = Tensor.to, (args[0], torch.device("cuda"))
+            args, kwargs = tuple(map(self._here, args)), {key: self._here(value) for key, value in kwargs.items()}
         try:
-            return func(*map(self._here, args), **{key: self._here(value) for key, value in (kwargs or {}).items()})
+            if func is Tensor.backward:
+                named = {**dict(zip(_OF_BACKWARD, args[1:], strict=False)), **kwargs}
+                with self:  # hooks and functions of the step's own run in it
+                    return torch.autograd.backward(args[0], named.pop("gradient", None), **named)
+            return func(*args, **kwargs)
         except Exception as error:
             if needs_values(error):
                 self.met = error

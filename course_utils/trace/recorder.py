@@ -39,6 +39,10 @@ from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
 Left = tuple[Any, tuple[int, ...], int, str, bool]  # a storage that outlives its step: it, and what `watch` is told
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
+_UNKNOWN_PARAMETER = (
+    "it meets a parameter of shape {} that the trace has no copy of: let the step reach its network by an attribute, a "
+    "closure or a name of its file"
+)
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
 
@@ -220,6 +224,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         operator = _operator(func)
         kwargs = kwargs or {}
         to_host = operator.name == "_to_copy" and _goes_to_host(args[0], kwargs)
+        if operator.writes and self.phase != UPDATE and any(map(_is_owners, kernels.flat_tensors(args[:1]))):
+            raise ValueError(_UNKNOWN_PARAMETER.format(tuple(kernels.flat_tensors(args)[0].shape)))
         if operator.takes_device and self.phase != UPDATE:
             kwargs = self._on_device(args, kwargs)
         follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
@@ -325,6 +331,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         """
         index = self.index_of(tensor)
         if index is None and self._is_counted(tensor):
+            if self.phase != UPDATE and _is_owners(tensor) and torch.is_grad_enabled() and tensor.requires_grad:
+                raise ValueError(_UNKNOWN_PARAMETER.format(tuple(tensor.shape)))
             if tensor.grad_fn is not None and not is_real(tensor):
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)} was computed in another thread, where no trace sees it: "
@@ -399,6 +407,11 @@ class Recorder(Unwrapped, TorchDispatchMode):
         while sequence not in self._layer_of_node and sequence > 0:
             sequence -= 1  # a node whose operator made nothing: it belongs with the one before
         return self._layer_of_node.get(sequence, self.modules[0])
+
+
+def _is_owners(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter with values: no copy, which is one of shapes alone."""
+    return isinstance(tensor, nn.Parameter) and is_real(tensor)
 
 
 def _goes_to_host(tensor: Tensor, kwargs: dict[str, Any]) -> bool:

@@ -15,6 +15,10 @@ _OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 # Messages of torch's insides, and what they mean to whoever wrote the step.
 _KNOWN = (
     (
+        "not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs",
+        "it asks the card itself, which is not here: leave that out for the trace",
+    ),
+    (
         "when making fake tensor call|torch._dynamo",
         "it calls what torch.compile made, which a trace cannot take apart here: trace it without torch.compile",
     ),
@@ -58,8 +62,8 @@ def first_line(error: BaseException) -> str:
 def needs_values(error: BaseException) -> bool:
     """Whether a step failed because it looked at values, which a trace has not."""
     known = (
-        r"meta tensor|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|numpy|unbacked"
-        r"|data is not allocated"
+        r"[Mm]eta\b|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|numpy|unbacked"
+        r"|data is not allocated|passed to (Fake)?Tensor.__format__|_share_fd_|cannot pin"
     )
     return bool(re.search(known, f"{type(error).__name__} {first_line(error)}"))
 

@@ -7,6 +7,7 @@ the same on both.
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import gc
 import warnings
@@ -96,7 +97,7 @@ class Runs:
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
         hooks = [one for _, child in self.modules for one in hooks_of(child)]
-        numbers = [(name, one) for name, one in shapes.tensors if is_real(one) and not one.dim()]
+        numbers = [(name, one) for name, one in shapes.tensors if is_real(one)]
         self._state = State(self.modules, [self.step.forward, self.step.loss, *hooks], numbers)
 
     def resized(self, sizes: dict[str, int]) -> Self:
@@ -171,7 +172,7 @@ class Runs:
         self._state.look()
         with self.draws.watched(self._state.generators):
             try:
-                return self._run(batch)
+                return contextvars.copy_context().run(self._run, batch)
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left, self._now = [], {}
@@ -219,12 +220,13 @@ class Runs:
                 if changed is None and now:  # once, or in every step?
                     changed = now
                     continue
-                names = dict.fromkeys([*(changed or ()), *now])
-                self._assume(*(assumptions.counted(n) for n in names if now.get(n) != (changed or {}).get(n)))
+                changed = changed or {}
+                names = [name for name in {**changed, **now} if now.get(name) != changed.get(name)]
+                self._assume(*([assumptions.counted(names)] if names else []))
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
-            if step < 2:
+            if step < 2 and any(role != ROLE["other"] for _, _, role, _, _ in self._left):
                 self._left = []
                 gc.collect()
                 self._left = recorder.left_behind()
@@ -324,7 +326,7 @@ class Runs:
         with (
             overrides.of(kernels) as assumptions,
             devices.of(self.target, self.fake is None, self._assume),
-            devices.heard(self._state.functions, self.target, self.device),
+            devices.Hears(self.target, self.device),
         ):
             yield
         self.assumptions.update(assumptions)
@@ -354,7 +356,7 @@ class Runs:
                         for parameter in self.parameters:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
-                    loss.backward()
+                    torch.autograd.backward(loss)  # the method would be run as one call of torch's
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise

@@ -4,14 +4,18 @@ A step is traced from what was there before the first one, at every batch: a cac
 count of steps, would make it another step. And what belongs to whoever wrote the step is left as it was.
 """
 
+import builtins
 import copyreg
 import functools
 import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from numbers import Number
 from operator import is_
+from pathlib import PurePath
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,17 +24,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course_utils.trace.copying import LIBRARIES, MODULES_OWN, named
+from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, attribute_names, global_names, named
+from course_utils.trace.fakes import is_real
 
 _CACHE = type(functools.lru_cache(lambda: None))
-_CALLED = (FunctionType, MethodType, functools.partial, _CACHE)
-_DICTS, _LISTS = (dict, OrderedDict, defaultdict, Counter), (list, set, deque)  # no kinds of them, which may be frozen
 _OF_MODULES = ("_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_CONTAINERS = frozenset((*_DICTS, *_LISTS))
-_OF_TENSORS = (Tensor, nn.Module, Optimizer, type, ModuleType)
+_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, Counter, list, set, deque))
+_OF_TENSORS = (nn.Module, Optimizer)
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
-_PLAIN = (bool, int, float, str, bytes, type(None), Enum, torch.dtype, torch.device)
-_COUNTERS = 64  # elements up to which an array may be one
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, range, Number, PurePath)
+_HOLD = ("_thread", "argparse", "collections", "queue", "types", "weakref")  # modules of Python's, of kinds that hold
+_FEW = 64  # elements of which values are told
+_SMALL = 2**16  # of what is put back
+_MANY = 2**10  # members of a container that are not walked: data, and no state
+_UNSET = object()
 
 Named = tuple[str, Any]
 
@@ -58,32 +65,31 @@ class State:
     ) -> None:
         self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # whose, each, and what is in it
         self._made_anew: list[tuple[dict[str, Any], str]] = []  # containers that are attributes of modules
-        self._numbers = [(name, tensor, tensor.clone()) for name, tensor in numbers]
         shared: dict[int, Any] = {}  # copies of containers that modules hold
-        waiting: list[Named] = [("", function) for function in functions]
-        kinds: dict[type, None] = {}
+        waiting: list[Named] = [*(("", function) for function in functions), *numbers]
         for path, child in modules:
             held = vars(child)
             before = self._note(path, held)
             self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
-            kinds[type(child)] = None
+            waiting.append((type(child).__name__, type(child)))
             for name, value in held.items():
-                kind, whose = type(value), f"{path}.{name}".lstrip(".")
-                if kind in _CALLED or isinstance(value, _GENERATORS):
-                    waiting.append((whose, value))
-                elif kind in _CONTAINERS and name not in MODULES_OWN and not name.endswith("_hooks"):
+                if type(value) in ATOMS or name in MODULES_OWN or name.endswith("_hooks"):
+                    continue
+                whose = f"{path}.{name}".lstrip(".")
+                if type(value) in _CONTAINERS:
                     before[name] = shared.setdefault(id(value), value.copy())  # itself would hold what is put into it
                     self._made_anew.append((held, name))
-                    waiting += [(whose, one) for one in (value.values() if isinstance(value, dict) else value)]
-                elif _moves_on(value) or _is_cpu(value):
+                    members = value.values() if isinstance(value, dict) else value
+                    waiting += [(whose, one) for one in members] if len(value) <= _MANY else []
+                else:
                     waiting.append((whose, value))
-        self._roots, self._kinds, self._of_modules = waiting, kinds, len(self._dicts)
+        self._roots, self._of_modules = waiting, len(self._dicts)
         self.look()
 
     def look(self) -> None:
         """Note what the step reaches besides modules: its owner may have changed it since."""
         del self._dicts[self._of_modules :]
-        self._lists: list[tuple[str, Any, Any]] = []
+        self._lists: list[tuple[str, Any, Any]] = []  # containers of other kinds, arrays and tensors
         self._slots: list[tuple[str, Any, str, Any]] = []
         self._cells: dict[int, tuple[str, CellType, Any]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []  # what files name, and functions may name anew
@@ -92,11 +98,10 @@ class State:
         self.generators: list[Any] = []
         self.iterators: list[str] = []
         self.on_cpu: dict[str, None] = {}
-        of_classes = [one for kind in self._kinds for one in self._of_class(kind)]
-        self.functions = list(self._walk([*self._roots, *of_classes]))
+        self.functions = list(self._walk([*self._roots]))
 
     def _note(self, whose: str, held: dict[Any, Any]) -> dict[Any, Any]:
-        before = held.copy()
+        before = dict.copy(held)
         self._dicts.append((whose, held, before))
         return before
 
@@ -105,18 +110,20 @@ class State:
         seen: set[int] = set()
         while waiting:
             name, value = waiting.pop()
-            if _is_cpu(value):
+            kind: Any = type(value)
+            if kind in (str, torch.device) and str(value) == "cpu":
                 self.on_cpu[name] = None
-            if id(value) in seen or isinstance(value, _OF_TENSORS):
+            if kind in ATOMS or id(value) in seen or isinstance(value, _OF_TENSORS):
                 continue
             seen.add(id(value))
-            kind: Any = type(value)
             if isinstance(value, FunctionType):
                 yield value
                 self._note(value.__name__, vars(value))
                 waiting += self._note_names(value)
-            elif isinstance(value, MethodType):
-                waiting += [(name, value.__func__), (name, value.__self__)]
+            elif isinstance(value, type):
+                waiting += self._note_class(value)
+            elif isinstance(value, (MethodType, classmethod, staticmethod)):
+                waiting += [(name, value.__func__), (name, getattr(value, "__self__", None))]
             elif isinstance(value, functools.partial):
                 waiting += [(name, value.func), *((name, one) for one in value.args), *value.keywords.items()]
             elif isinstance(value, _CACHE):
@@ -124,43 +131,59 @@ class State:
                 waiting.append((name, value.__wrapped__))
             elif isinstance(value, _GENERATORS):
                 self.generators.append(value)
-            elif _moves_on(value):
+            elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
                 self.iterators.append(name)
-            elif kind in _DICTS:
-                self._note(name, value)
-                waiting += [(f"{name}.{key}", one) for key, one in value.items()]
-            elif kind in _LISTS:
-                self._lists.append((name, value, value.copy()))
-                waiting += [(name, one) for one in value]
-            elif kind is np.ndarray and value.size <= _COUNTERS:
-                self._lists.append((name, value, value.copy()))
-            elif _is_someones(kind) or (kind.__module__.startswith("torch.") and hasattr(value, "__dict__")):
-                waiting += self._note_object(kind, value)
+            else:
+                waiting += self._note_members(name, value)
 
-    def _note_object(self, kind: type, value: Any) -> Iterator[Named]:
-        """What an object holds."""
-        held = getattr(value, "__dict__", {})
-        if held:
-            self._note(kind.__name__, held)
-        slots = {name: getattr(value, name, None) for name in copyreg._slotnames(kind)}  # type: ignore[attr-defined]
-        self._slots += [(kind.__name__, value, name, one) for name, one in slots.items()]
-        yield from ((f"{kind.__name__}.{name}", one) for name, one in {**held, **slots}.items())
-        yield from self._of_class(kind)
+    def _note_members(self, name: str, value: Any) -> Iterator[Named]:
+        """What a container or an object holds."""
+        kind: Any = type(value)
+        if isinstance(value, dict):
+            self._note(name, value)
+            yield from ((f"{name}.{key}", one) for key, one in (dict.items(value) if len(value) <= _MANY else ()))
+        elif isinstance(value, (list, set, deque, bytearray)):
+            self._lists.append((name, value, value.copy()))
+            yield from ((name, one) for one in (value if len(value) <= _MANY else ()))
+        elif isinstance(value, tuple):
+            yield from ((name, one) for one in value[:_MANY])
+        elif isinstance(value, np.ndarray) and value.size <= _SMALL:
+            self._lists.append((name, value, value.copy()))
+        elif isinstance(value, Tensor):
+            if is_real(value) and value.numel() <= _SMALL:
+                self._lists.append((name, value, value.detach().clone()))
+            return
+        if is_someones(kind) or kind.__module__.partition(".")[0] in ("torch", *_HOLD):
+            held = getattr(value, "__dict__", None)
+            if type(held) is dict and held is not value:
+                self._note(kind.__name__, held)
+                yield from ((f"{kind.__name__}.{key}", one) for key, one in held.items())
+            for key in _slots(kind):
+                one = getattr(value, key, _UNSET)
+                self._slots.append((kind.__name__, value, key, one))
+                yield f"{kind.__name__}.{key}", one
+            yield kind.__name__, kind
 
-    def _note_names(self, function: FunctionType) -> list[Named]:
+    def _note_names(self, function: FunctionType) -> Iterator[Named]:
         """What a function names; its counters are noted."""
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self._cells.setdefault(id(cell), (name, cell, cell.cell_contents))
-            except ValueError:  # not filled yet
-                continue
-        names, known = list(named(function)), function.__globals__
-        self._globals += [(known, name, one) for name, one in names if name in known and known[name] is one]
-        return names
+        code, known = function.__code__, function.__globals__
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self._cells.setdefault(id(cell), (name, cell, _contents(cell)))
+        names = dict(named(function))
+        if not code.co_filename.startswith(LIBRARIES):
+            of_file = [name for name in global_names(code) if not hasattr(builtins, name)]
+            self._globals += [(known, name, known.get(name, _UNSET)) for name in of_file]
+        for name, one in names.items():
+            if not isinstance(one, ModuleType):
+                yield name, one
+            elif not (getattr(one, "__file__", None) or "<frozen").startswith((*LIBRARIES, "<frozen")):
+                self._note(name, vars(one))
+                yield from ((f"{name}.{key}", vars(one)[key]) for key in attribute_names(code) if key in vars(one))
 
-    def _of_class(self, kind: type) -> Iterator[Named]:
+    def _note_class(self, kind: type) -> Iterator[Named]:
         """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
-        for one in filter(_is_someones, kind.__mro__):
+        above: Any = type(kind)
+        for one in filter(is_someones, (*above.__mro__, *kind.__mro__)):
             attributes = dict(vars(one))
             self._classes.append((one, attributes))
             for name, value in attributes.items():
@@ -169,45 +192,51 @@ class State:
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
         for _, one, members in self._dicts:
-            if one or members:  # most of a module's are empty
-                one.clear()
-                one.update(members)
+            _set(one, members)
         anew: dict[int, Any] = {}  # one for those that several modules share
         for held, name in self._made_anew:
             held[name] = anew.setdefault(id(held[name]), held[name].copy())
         for _, one, members in self._lists:
-            if isinstance(one, np.ndarray):
+            if isinstance(one, Tensor):
+                one.detach().copy_(members)
+            elif isinstance(one, np.ndarray):
                 one[...] = members
-                continue
-            one.clear()
-            (one.update if isinstance(one, set) else one.extend)(members)
+            else:
+                base: Any = next(kind for kind in (list, set, deque, bytearray) if isinstance(one, kind))
+                base.clear(one)
+                (base.update if base is set else base.extend)(one, members)
         for _, one, name, value in self._slots:
-            object.__setattr__(one, name, value)
+            if value is not _UNSET:
+                object.__setattr__(one, name, value)
+            elif hasattr(one, name):
+                object.__delattr__(one, name)
         for _, cell, contents in self._cells.values():
-            cell.cell_contents = contents
+            if contents is not _UNSET:
+                cell.cell_contents = contents
+            elif _contents(cell) is not _UNSET:
+                del cell.cell_contents
         for known, name, value in self._globals:
-            known[name] = value
+            if value is not _UNSET:
+                known[name] = value
+            else:
+                known.pop(name, None)
         for kind, attributes in self._classes:
             changed = [name for name, value in vars(kind).items() if attributes.get(name) is not value]
             for name in changed:
                 setattr(kind, name, attributes[name]) if name in attributes else delattr(kind, name)
-        for _, tensor, values in self._numbers:
-            tensor.copy_(values)
         for cache in self._caches:
             cache.cache_clear()
 
     def _places(self) -> Iterator[tuple[str, Any, Any]]:
         """Each place where a value may be another than it was: its name, what is there, and what was."""
-        dicts = [*self._dicts, *((kind.__name__, vars(kind), attributes) for kind, attributes in self._classes)]
-        for whose, held, before in dicts:
-            if len(held) != len(before) or not all(map(is_, held.values(), before.values())):
-                names = {**before, **held}
-                yield from ((f"{whose}.{name}".lstrip("."), held.get(name), before.get(name)) for name in names)
+        for whose, held, before in self._dicts:
+            yield from _others(whose, held, before)
+        for kind, attributes in self._classes:
+            yield from _others(kind.__name__, dict(vars(kind)), attributes)
         yield from self._lists
-        yield from ((f"{whose}.{name}", getattr(one, name, None), value) for whose, one, name, value in self._slots)
-        yield from ((name, known[name], value) for known, name, value in self._globals)
-        yield from ((name, cell.cell_contents, contents) for name, cell, contents in self._cells.values())
-        yield from self._numbers
+        yield from ((f"{whose}.{name}", getattr(one, name, _UNSET), value) for whose, one, name, value in self._slots)
+        yield from ((name, known.get(name, _UNSET), value) for known, name, value in self._globals)
+        yield from ((name, _contents(cell), contents) for name, cell, contents in self._cells.values())
 
     def changed(self) -> dict[str, Any]:
         """What is now where something else was, by names: what of it may decide a step's way."""
@@ -216,33 +245,55 @@ class State:
         return {name: now for name, now, before in told if now != before}
 
 
-def _told(value: Any) -> Any:
+def _others(whose: str, held: dict[Any, Any], before: dict[Any, Any]) -> Iterator[tuple[str, Any, Any]]:
+    if len(held) != len(before) or not all(map(is_, dict.values(held), before.values())):
+        names = {**before, **dict.copy(held)}
+        yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, _UNSET), before.get(n, _UNSET)) for n in names)
+
+
+def _set(one: dict[Any, Any], members: dict[Any, Any]) -> None:
+    """Let a dictionary hold these again: nothing is written where nothing changed, as others may read it meanwhile."""
+    if len(one) != len(members) or not all(map(is_, dict.values(one), members.values())):
+        kind: Any = OrderedDict if isinstance(one, OrderedDict) else dict  # whatever else its own kind does
+        for name in [name for name in dict.keys(one) if name not in members]:
+            kind.pop(one, name)
+        kind.update(one, members)
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet, or emptied
+        return _UNSET
+
+
+def _told(value: Any, inside: bool = False) -> Any:
     """What of a value may decide a step's way: a number or a name, how many there are of what, else only its kind."""
-    if isinstance(value, Tensor) and not value.dim() and not value.is_meta and type(value) is Tensor:
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tobytes() if value.size <= _COUNTERS else np.ndarray
     kind = type(value)
-    if kind in _DICTS:
-        return [(key, _plain(one)) for key, one in value.items()]
-    return [_plain(one) for one in value] if kind in (*_LISTS, tuple) else _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, _PLAIN) else type(value)
-
-
-def _moves_on(value: Any) -> bool:
-    """Whether a value is an iterator of Python's own, such as a generator."""
-    return isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools")
-
-
-def _is_cpu(value: Any) -> bool:
-    return type(value) in (str, torch.device) and str(value) == "cpu"
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        few = is_real(value) and value.numel() <= _FEW
+        return value.tolist() if few else (tuple(value.shape), value.dtype)
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, (type, FunctionType, MethodType)):
+        return value.__qualname__
+    if inside or not isinstance(value, (dict, list, tuple, set, frozenset, deque, bytearray)):
+        frozen = is_dataclass(value) and value.__dataclass_params__.frozen  # type: ignore[union-attr]
+        return [_told(getattr(value, one.name), True) for one in fields(value)] if frozen else kind
+    if isinstance(value, dict):
+        return kind, [(key, _told(one, True)) for key, one in dict.items(value)]
+    return kind, [_told(one, not isinstance(one, tuple)) for one in value]
 
 
 @functools.cache
-def _is_someones(kind: Any) -> bool:
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(copyreg._slotnames(kind))  # type: ignore[attr-defined]
+
+
+@functools.cache
+def is_someones(kind: Any) -> bool:
     """Whether a class is the learner's or a course's, and no library's."""
     if kind.__module__ in ("builtins", "__main__"):
         return bool(kind.__module__ == "__main__")

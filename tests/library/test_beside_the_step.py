@@ -244,7 +244,7 @@ def test_what_decides_a_step_is_said_and_put_back(name: str) -> None:
         return one.turn == other.turn if isinstance(one, Counter) else bool(one == other)
 
     assert same(held, before)
-    assert any("is another after every step" in text for text in said(step)), said(step)
+    assert any(": another after every step" in text for text in said(step)), said(step)
 
 
 def test_an_attribute_of_a_function_is_put_back() -> None:
@@ -311,7 +311,7 @@ def test_a_buffer_that_counts_goes_on_counting(kind: Any, precision: str) -> Non
     step = trace(kind(), precision=precision)
     if precision == "float32":
         assert traced(step) == real(kind(), momentum, steps=3)
-    assert [text for text in said(step) if "place is another" in text] == said(step)
+    assert [text for text in said(step) if "place: another" in text] == said(step)
     assert bool(said(step)) == (kind is Ring)
 
 

@@ -151,7 +151,7 @@ def counted_elsewhere(net: Any, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("build", [Counting, lambda: Net(counted_elsewhere)])
 def test_a_step_that_counts_itself_says_so(build: Callable[[], nn.Module]) -> None:
     step = training_step(build(), (8,), 5)
-    assert [text for text in step.assumptions if "steps is another after every step" in text]
+    assert [text for text in step.assumptions if "steps: another after every step" in text]
     assert COUNT["steps"] == 0
     assert not any("another number" in text for text in training_step(plain(), (8,), 5).assumptions)
 
@@ -531,7 +531,7 @@ def test_classes_and_files_are_as_they_were() -> None:
     step = training_step(CountsInItsClass(), (8,), 5, "momentum", target="cpu")
     assert CountsInItsClass.steps == 0
     assert CountsInItsClass.mask is None
-    assert any("CountsInItsClass.steps is another after" in text for text in step.assumptions)
+    assert any("CountsInItsClass.steps: another after" in text for text in step.assumptions)
     steps = traced(step), traced(training_step(Net(named_anew), (8,), 5, "momentum", target="cpu"))
     assert MASK is None
     assert steps == (real(CountsInItsClass(), momentum), real(Net(named_anew), momentum))

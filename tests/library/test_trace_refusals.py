@@ -44,8 +44,10 @@ def grows(net: Any, x: Tensor) -> Tensor:
 
 
 def generator_inside() -> nn.Module:
+    """It has a tensor among its own."""
     net = Net(chain)
-    net.numbers = (i for i in range(3))
+    table = torch.ones(3)
+    net.numbers = (table[i] for i in range(3))
     return net
 
 
