@@ -35,6 +35,7 @@ class _Step(threading.local):
 
     target: str | None = None
     on_meta = False
+    hears: "Hears | None" = None
     assume: Callable[[str], None]
 
 
@@ -44,6 +45,7 @@ _OPEN = {"traces": 0}
 _PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init__", "__enter__", "__exit__")}
 _RESIZE = torch.UntypedStorage.resize_
 _AVAILABLE = torch.cuda.is_available
+_ENGINE = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 
 
@@ -146,11 +148,24 @@ def _as_it_was(self: Any) -> None:
         del self.course_before
 
 
+def _run_backward(*args: Any, **kwargs: Any) -> Any:
+    """The backward pass runs hooks and functions of the step's own, and what a checkpoint runs again: they hear too."""
+    hears = _STEP.hears
+    if hears is None:
+        return _ENGINE(*args, **kwargs)
+    try:
+        with hears:
+            return _ENGINE(*args, **kwargs)
+    finally:
+        _STEP.hears = hears
+
+
 _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (torch.autocast, "__init__", _init),
     (torch.autocast, "__enter__", _enter),
     (torch.autocast, "__exit__", _exit),
     (torch.UntypedStorage, "resize_", _resize),
+    (torch.autograd, "_engine_run_backward", _run_backward),
     (torch.cuda, "is_available", _of_target(_AVAILABLE, True, False)),
     (torch.cuda, "device_count", _of_target(torch.cuda.device_count, 1, 0)),
     (torch.cuda, "current_device", _of_target(torch.cuda.current_device, 0, 0)),
@@ -188,7 +203,6 @@ _TYPES = {
 }  # in the words of `Tensor.type`
 
 
-_OF_BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
 _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
 
 
@@ -205,7 +219,12 @@ class Hears(TorchFunctionMode):
         self.target, self.device = target, device
         self.met: Exception | None = None  # what a step with real tensors would not meet
 
+    def __enter__(self) -> Any:
+        _STEP.hears = self
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
     def __exit__(self, kind: Any, error: Any, where: Any) -> None:
+        _STEP.hears = None
         super().__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         if kind is None and self.met is not None:
             raise TraceError(
@@ -225,10 +244,6 @@ class Hears(TorchFunctionMode):
                 func, args = Tensor.to, (args[0], torch.device("cuda"))
             args, kwargs = tuple(map(self._here, args)), {key: self._here(value) for key, value in kwargs.items()}
         try:
-            if func is Tensor.backward:
-                named = {**dict(zip(_OF_BACKWARD, args[1:], strict=False)), **kwargs}
-                with self:  # hooks and functions of the step's own run in it
-                    return torch.autograd.backward(args[0], named.pop("gradient", None), **named)
             return func(*args, **kwargs)
         except Exception as error:
             if needs_values(error):

@@ -356,7 +356,7 @@ class Runs:
                         for parameter in self.parameters:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
-                    torch.autograd.backward(loss)  # the method would be run as one call of torch's
+                    loss.backward()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise

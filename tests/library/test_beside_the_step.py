@@ -6,14 +6,17 @@ Each case once gave a wrong figure and said nothing, or changed what belongs to 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import enum
 import functools
 import random
 import threading
+import weakref
 from collections import UserDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from small_nets import Net, chain
 from test_whole_step import BATCH, plain, real, traced
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from course_utils.memory import StepTrace
 from course_utils.trace import STANDING, TraceError, training_step
@@ -247,6 +251,121 @@ def test_what_decides_a_step_is_said_and_put_back(name: str) -> None:
     assert any(": another after every step" in text for text in said(step)), said(step)
 
 
+class Masks:
+    """Kept in a class, which the step names and nobody makes one of."""
+
+    kept: dict[int, Tensor] = {}  # noqa: RUF012
+    asked = 0
+
+    @classmethod
+    def get(cls, rows: int) -> Tensor:
+        cls.asked += 1
+        if rows not in cls.kept:
+            cls.kept[rows] = torch.ones(rows, 8)
+        return cls.kept[rows]
+
+
+class Settings(dict[str, Any]):
+    """Answers for what it holds as for attributes, as many configurations do."""
+
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__  # type: ignore[assignment]
+
+
+class Once:
+    """Makes its mask when it is asked for it first."""
+
+    @functools.cached_property
+    def mask(self) -> Tensor:
+        return torch.ones(1, 8)
+
+
+@dataclass
+class Progress:
+    step: int = 0
+    mask: Tensor | None = None
+
+
+LATER = contextvars.ContextVar[Tensor]("LATER")
+
+
+def of_a_class(net: Any, x: Tensor) -> Tensor:
+    return x * Masks.get(len(x))
+
+
+def of_settings(net: Any, x: Tensor) -> Tensor:
+    net.held.step += 1
+    net.held.mask = torch.ones(1, 8)
+    return x * net.held.mask
+
+
+def of_a_tuple(net: Any, x: Tensor) -> Tensor:
+    net.held[0].append(len(net.held[0]))
+    return x
+
+
+def of_a_property(net: Any, x: Tensor) -> Tensor:
+    return x * net.held.mask
+
+
+def of_an_array(net: Any, x: Tensor) -> Tensor:
+    net.held += 1
+    return x
+
+
+def of_its_context(net: Any, x: Tensor) -> Tensor:
+    LATER.set(torch.ones(1, 8))
+    return x * LATER.get()
+
+
+def named_later(net: Any, x: Tensor) -> Tensor:
+    global NOT_YET
+    NOT_YET = torch.ones(1, 8)
+    return x * NOT_YET
+
+
+KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], Callable[[], Any], bool]] = {
+    "a class": (of_a_class, lambda: None, True),
+    "a dataclass": (of_settings, Progress, True),
+    "a configuration": (of_settings, lambda: Settings(step=0, mask=None), True),
+    "a namespace": (of_settings, lambda: SimpleNamespace(step=0, mask=None), True),
+    "a list in a tuple": (of_a_tuple, lambda: ([],), True),
+    "a property": (of_a_property, Once, False),
+    "an array": (of_an_array, lambda: np.zeros(1, int), True),
+    "a context variable": (of_its_context, lambda: None, False),
+    "a name that the file has not yet": (named_later, lambda: None, False),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_step_leaves_in_what_it_reaches_is_taken_back(name: str) -> None:
+    change, make, counts = KEPT[name]
+
+    def build() -> Any:
+        net = Net(lambda net, x: chain(net, change(net, x)))
+        net.held = make()
+        return net
+
+    net = build()
+    step = trace(net)
+    owner = net.held
+    assert not Masks.kept
+    assert not Masks.asked
+    assert "NOT_YET" not in globals()
+    assert LATER.get(None) is None
+    if isinstance(owner, np.ndarray):
+        assert not owner.any()
+    elif isinstance(owner, tuple):
+        assert owner == ([],)
+    elif owner is not None:
+        assert getattr(owner, "step", 0) == 0
+        assert not isinstance(owner, Once) or not vars(owner)
+    assert contextvars.copy_context().run(net, torch.randn(4, 8)).shape == (4, 5)
+    assert bool(said(step)) == counts, said(step)
+    Masks.kept, Masks.asked = {}, 0
+    globals().pop("NOT_YET", None)
+
+
 def test_an_attribute_of_a_function_is_put_back() -> None:
     def masked(x: Tensor) -> Tensor:
         if not hasattr(masked, "mask") or len(masked.mask) != len(x):
@@ -379,6 +498,44 @@ def suppresses(x: Tensor) -> bool:
 def test_an_error_that_only_a_trace_meets_is_not_swallowed(asks: Callable[[Tensor], bool], target: str) -> None:
     with pytest.raises(TraceError, match=r"^the step goes on after an error that only a trace meets: it depends on"):
         trace(Net(lambda net, x: chain(net, x).square() if asks(x) else chain(net, x)), target)
+
+
+class AsksBackwards(torch.autograd.Function):
+    """Keeps in its backward pass what a card would not need."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient.exp().sin() if gradient.is_cuda else gradient * 2
+
+
+def test_the_backward_pass_hears_of_the_target_too() -> None:
+    def asked(net: Any, x: Tensor) -> Tensor:
+        return F.relu(net.b(x)) if x.is_cuda else net.b(x)
+
+    def twice(net: Any, x: Tensor) -> Tensor:
+        hidden = checkpoint(asked, net, AsksBackwards.apply(net.a(x)), use_reentrant=False)
+        out: Tensor = net.c(hidden)
+        return out
+
+    assert traced(trace(Net(twice))) == real(Net(twice), momentum)
+    assert {"exp", "sin"} <= {name for name, _ in traced(trace(Net(twice), "cuda"))}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_owners_own_parameters_are_left_alone(target: str) -> None:
+    net = plain()
+    reached = weakref.ref(net)
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(out, y) + sum(p.square().sum() for p in reached().parameters())  # type: ignore[union-attr]
+
+    with pytest.raises(TraceError, match=r"it meets a parameter of shape \(\d+, \d+\) that the trace has no copy of"):
+        trace(net, target, criterion=loss)
+    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 def test_an_error_that_every_step_meets_is_its_own_affair() -> None:
