@@ -66,6 +66,7 @@ def _halves() -> Finding:
     moves = {form: float(torch.tensor(1.0, dtype=PRECISIONS[form]) - STEP) != 1 for form in ("float32", "bfloat16")}
     halved = [one.saved > HALF for nets in found.values() for one in nets.values()]
     whole = [kept[way if way in kept else "bfloat16"] and moves[weights] for way, weights in WAYS.items()]
+    whole.append(scaled and moves["float32"])
     stays, goes = (
         ", ".join(f"{verb if holds else not_verb} in {form}" for form, holds in by.items())
         for by, verb, not_verb in ((kept, "stays", "becomes 0"), (moves, "moves", "does not move"))
@@ -79,10 +80,10 @@ def _halves() -> Finding:
         f"autocast weights are float32. Digits do not vote: bfloat16 keeps {bits[0]} of float32's {bits[1]} bits",
         "Under autocast weights, optimizer state, indices and the input stay as they were. Float16 loses small "
         "gradients without a scale, weights in bfloat16 small steps. Bfloat16 under autocast rounds, but lost neither.",
-        rule=f"a network's peak is halved if it falls over {HALF:.0%}; right if each of the three is, in each of three "
-        "ways, and none of these loses that gradient (without a scale) or that step; partly right if one network is in "
-        "one way, or one way loses neither",
-        kind=by_parts({"halve the memory": halved, "nothing is lost": whole}),
+        rule=f"a peak is halved if it falls over {HALF:.0%}. Right if all three networks are halved in all three ways, "
+        "and no way loses that gradient or that step; partly right if one network is halved in one way, or if one way "
+        "loses neither. Float16 counts once without a scale for the loss and once with",
+        kind=by_parts({"halve the memory": halved, "nothing is lost": whole}) + " (gradients and steps)",
     )
 
 

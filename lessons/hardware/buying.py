@@ -37,10 +37,10 @@ def electricity(cards: Iterable[str], watts: Mapping[str, float], around: float,
 
 
 def used_prices(card: str) -> tuple[int, ...]:
-    """What people ask for a used card: the lowest price, and the middle of what they ask; nothing if nobody does."""
+    """What people ask for a used card: the lowest price, and about the middle of what they ask; or nothing."""
     asked = [one for one in USED if one.device == card]
     middles = [(one.low_usd + one.high_usd) / 2 for one in asked]
-    return (min(one.low_usd for one in asked), round(sum(middles) / len(middles))) if asked else ()
+    return (min(one.low_usd for one in asked), round(sum(middles) / len(middles) / 10) * 10) if asked else ()
 
 
 @dataclass(frozen=True)

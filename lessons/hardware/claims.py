@@ -76,9 +76,9 @@ def _barely_fitted() -> Finding:
     return Finding(
         RIGHT if min(shares) > 0.8 else PARTLY if max(shares) > 0.5 else MISLEADING,
         f"52 M dense net: weights, gradients and momentum {in_gb(kept):.2f} GB; peaks {told}",
-        "True of his program, by his account, and not of the network that it names. He later blamed inefficient code.",
+        "He reports it of his own card, so it may be true of his program. It is not of the network that it names.",
         rule="right if each peak is over 80% of 6 GiB, partly right if one is over half; if none is, misleading and "
-        "not wrong, since by its author's account it is true of his program",
+        "not wrong, since its author reports what filled his card, a program",
     )
 
 
@@ -229,7 +229,7 @@ def _k40_year() -> Finding:
 def _titan_against_k40() -> Finding:
     found = {by: {net: slow / fast for net, (slow, fast) in times.items()} for by, times in ON_BOTH.items()}
     told = "; ".join(f"{min(r.values()):.2f} to {max(r.values()):.2f} with {by} on {len(r)}" for by, r in found.items())
-    far = {f"{net} with {by}": times > FAR for by, of in found.items() for net, times in of.items()}
+    far = {f"{net} with {by}, {x:.2f}": x > FAR for by, of in found.items() for net, x in of.items()}
     without = ", ".join(case for case, is_far in far.items() if not is_far)
     steps = traced(networks.vgg16).at(16), dense_net().at(128)
     old, new = ([predict_step(s, card).total_seconds for s in steps] for card in ("Tesla K40", "Titan X (Maxwell)"))
@@ -240,7 +240,7 @@ def _titan_against_k40() -> Finding:
         f"{'; not ' + without if without else ''}",
         f"No other networks were timed. By the rates on paper VGG-16 would be {old[0] / new[0]:.1f} times as fast, the "
         f"52 M dense net {old[1] / new[1]:.1f}, although the Titan X's is at boost clock and the K40's at base clock.",
-        rule=f"far faster is over {FAR} times; right if it is so in each case, partly right if in one",
+        rule=f"far faster is over {FAR} times, our choice; right if it is so in each case, partly right if in one",
         kind=f"{SOME}: {sum(far.values())} of {len(far)}",
     )
 

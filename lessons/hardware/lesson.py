@@ -43,7 +43,7 @@ from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
 from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
+from course_utils.units import GIB, MIB, format_bytes, format_share
 from lessons.claims import judge
 from lessons.hardware.buying import (
     Rent,
@@ -55,6 +55,13 @@ from lessons.hardware.buying import (
 )
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
+from lessons.hardware.measured_here import (
+    HEIGHT,
+    WIDTH,
+    best_steps,
+    decoded_a_second,
+    photograph,
+)
 from lessons.hardware.offers import (
     COMPARED,
     SMALL_CARDS,
@@ -65,6 +72,7 @@ from lessons.hardware.offers import (
     choices,
     duration,
     flips,
+    gain,
     offers,
     rent_range,
     same_work,
@@ -269,10 +277,12 @@ reveal(
 #
 # > bytes a parameter · parameters + what a further sample adds · batch ≤ card − context
 #
-# Count 12 bytes a parameter with momentum, 16 with Adam. Adam's update needs 20, when of the maps only the network's
-# output is left, so there is a second condition:
+# Count 12 bytes a parameter with momentum, 16 with Adam. What a further sample adds is read from a trace.
 #
-# > 20 bytes · parameters + output of a sample · batch ≤ card − context
+# During Adam's update a parameter takes 20 bytes, but the maps are gone by then (all but GPT-2's scores): the batch itself
+# is left. So check this moment separately:
+#
+# > 20 bytes · parameters + the batch itself ≤ card − context
 #
 # Here with momentum and a context of 512 MiB:
 
@@ -310,10 +320,33 @@ in_layers = (kept[1] - kept[0]).filter(like="layers.").sum()
 print(f"A further text of GPT-2: {format_bytes(more.peak_bytes - some.peak_bytes)}")
 print(f"  {count} maps of 1,024 × 50,257 at the peak: {format_bytes(count * scores)}")
 print(f"  maps kept by the 12 layers before: {format_bytes(in_layers)}")
-adam = language_step("GPT-2", sequence=1024, numbers="float32", optimizer="adam")
-updates = [adam.at(n).matrix[adam.at(n).phases == "update"] for n in (texts, texts + 1)]
-left = int(updates[1].sum(axis=1).max() - updates[0].sum(axis=1).max())
-print(f"  scores that are still there in Adam's update: {format_bytes(left)}")
+
+
+def adds(step, batch):
+    """Bytes that a further sample adds to the most that is there during the update."""
+    some, more = map(step.at, (batch, batch + 1))
+    most = [one.matrix[one.phases == "update"].sum(axis=1).max() for one in (some, more)]
+    return int(most[1] - most[0])
+
+
+for keep, what in ((True, "as the step holds on to its scores"), (False, "if it did not")):
+    adam = language_step(
+        "GPT-2", sequence=1024, numbers="float32", optimizer="adam", keep_output=keep
+    )
+    there = format_bytes(adds(adam, texts))
+    print(f"  in Adam's update, {what}: {there}")
+
+adam = training_step(dense, (9000,), 32, "adam", name="52 M dense net")
+of_adam, room = (bytes_a * 52_136_032 for bytes_a in (16, 20)), 1024 * MIB
+first, second = (room - weights for weights in of_adam)
+sample = adam.at(8001).peak_bytes - adam.at(8000).peak_bytes  # a peak in the backward pass
+input_bytes = adds(adam, 128)
+alone = bisect_right(range(1, 10**5), room, key=lambda n: adam.at(n).peak_bytes)
+print("The dense net with Adam, 1,536 MiB, up to which batch")
+print(f"  by the first condition {first // sample:,}")
+print(f"  by the second {second // input_bytes:,}", end=", ")
+print(f"less cuBLAS's 16 MiB {(second - 16 * MIB) // input_bytes:,}")
+print(f"  tensors alone {alone:,}")
 
 # %% [markdown] slide="notes"
 # At the peak of GPT-2 four maps have a value for each token and each piece of a word: the scores, their
@@ -350,8 +383,9 @@ print(f"  scores that are still there in Adam's update: {format_bytes(left)}")
 # The vertical line is the traced peak plus the small context. A card with a blue dot holds the step; on an orange one it
 # is tight, on an empty one it does not fit. Prices are those at launch, blank where nobody confirmed one.
 #
-# Memory alone decides here. The GTX Titan, K40 and K80 do not run today's PyTorch (they have the eager context of their
-# time), and the others from before 2018 need its builds for CUDA 12.6. Before each move, say which card drops out next.
+# Memory alone decides here. The GTX Titan, K40 and K80 do not run today's PyTorch: their dots suppose the eager context
+# of their time. The others from before 2018 need its builds for CUDA 12.6. Before each move, say which card drops out
+# next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -540,9 +574,9 @@ reveal(
 
 # %% [markdown] slide="notes"
 # A gradient that has to reach the first layer passes through all the others, frozen or not. For that the ReLUs keep
-# their outputs and the pools the indices of their winners. PyTorch keeps the input of a frozen convolution too,
-# though the gradient needs its weights alone. So nearly all maps stay. The gradients and the momentum of the frozen
-# weights go.
+# their outputs and the pools the indices of their winners. PyTorch keeps the input of a frozen convolution too (of a
+# frozen linear layer it does not), though the gradient needs its weights alone. So nearly all maps stay. The gradients
+# and the momentum of the frozen weights go.
 #
 # Near the top, training more is cheap: at this batch all three dense layers cost only the momentum of two more than the
 # head alone.
@@ -572,11 +606,14 @@ print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 # %%
 torch.manual_seed(0)
 body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).requires_grad_(False)
-probe, batches = torch.randn(1, 3, 16, 16), 3 + 2 * torch.randn(20, 32, 3, 16, 16)
+for _ in range(100):  # its running statistics settle on these images
+    body(torch.randn(32, 3, 16, 16))
+probe, alike = torch.randn(1, 3, 16, 16), torch.randn(20, 32, 3, 16, 16)
+unlike = 3 + 2 * alike
 
 
-def drift(in_training):
-    """How far the frozen body's answer to one image moves over 20 batches of other images."""
+def drift(in_training, batches):
+    """How far the frozen body's answer to one image moves over 20 batches of others."""
     net = copy.deepcopy(body)
     before = net.eval()(probe)
     net.train(in_training)
@@ -586,8 +623,9 @@ def drift(in_training):
 
 
 print("the answer to one image moves, in per cent of its largest value, by up to")
-print(f"{drift(True):2.0f} % in train(), as model.train() leaves it")
-print(f"{drift(False):2.0f} % in eval(), called after model.train()")
+print(f"{drift(True, unlike):4.1f} % in train(), as model.train() leaves it, by unlike images")
+print(f"{drift(True, alike):4.1f} % in train(), by images like those it has seen")
+print(f"{drift(False, unlike):4.1f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
@@ -658,13 +696,12 @@ trained_on_digits = compare(
 
 # %% tags=["nbval-ignore-output"]
 formats = dict.fromkeys(["traced peak", "measured peak"], format_bytes)
-formats["epoch seconds"] = format_seconds
 formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 whole, frozen = (trained_on_digits.loc[name] for name in trained_on_digits.index[:2])
-for kind in ("traced peak", "measured peak", "epoch seconds"):
+for kind in ("traced peak", "measured peak"):
     print(f"freezing saved {100 * (1 - frozen[kind] / whole[kind]):.0f} % of the {kind}")
 traces = [
     training_step(net, (1, 16, 16), 10, "adam").at(32)
@@ -672,6 +709,16 @@ traces = [
 ]
 less, all_of_it = (predict_step(trace, "T4").flops.sum() for trace in traces)
 print(f"and {100 * (1 - less / all_of_it):.0f} % of a step's operations")
+bodies = backbone(), as_large(backbone())
+nets = [with_head(backbone()), *(head_alone(one) for one in (pretrained[0], *bodies))]
+with digits.one_thread():
+    seconds = best_steps(nets, x[:32], y[:32], rounds=400)
+whole_step, *frozen_steps = (1e3 * one for one in seconds)
+print(f"a step on one thread, best of 400 in turns: {whole_step:.2f} ms,", end=" ")
+print("frozen", ", ".join(f"{one:.2f}" for one in frozen_steps), "ms")
+saved = (100 * (1 - one(frozen_steps) / whole_step) for one in (max, min))
+print("freezing saved {:.0f} to {:.0f} % of the time:".format(*saved), end=" ")
+print("the three frozen ones do equal work, so their difference is noise")
 with digits.one_thread():
     torch.backends.mkldnn.enabled = False  # oneDNN, which computes convolutions on a CPU
     without = measure_step(head_alone(pretrained[0]), (1, 16, 16), 10, 32, "adam", "cpu")
@@ -755,9 +802,7 @@ reveal(
 #
 # <details><summary>What else the table takes for granted</summary>
 #
-# - Lambda timed random images. To be as fast in mixed precision, an RTX A5000 needs CPU cores that decode 700 a second, an
-#   RTX 3090 900, an RTX 4090 1,300, an H100 2,700. One core of an i7 decoded, shrank and stored about 80 (img2dataset,
-#   issue 127, 2022). Store small images, and there is less to decode.
+# - Lambda timed random images. A card is as fast with photographs if the CPU cores beside it decode as many (below).
 # - *Float32* is TF32 on the cards that have it. Matrix products use it only after
 #   `torch.set_float32_matmul_precision("high")`; without that call dense layers are slower than the table says.
 # - *Days* are around the clock, on Kaggle 30 hours a week.
@@ -793,14 +838,23 @@ lost = (1 - back) / (weekly * weeks)  # of a dollar, in an hour
 owned = {(card, usd): usd * lost + power[card] for card in own for usd in own[card]}
 what_they_buy(task, most, million, offers(rents, owned, kwh), known)
 
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+a_thread = decoded_a_second()
+print(f"Here one thread decodes, crops, flips and normalizes {a_thread:,.0f} images a second,")
+print(f"JPEGs of {WIDTH} × {HEIGHT}, {len(photograph()) / 1e3:.0f} kB. In mixed precision")
+for cards, one in ((1, "T4"), (2, "T4"), (1, "RTX A5000"), (1, "RTX 3090"), (1, "H100 SXM")):
+    trained = cards * speed(task, usual_batch(task, most, one), one, known)
+    trained *= gain(known, one, name) or 1
+    print(f"  {cards} {one} trains {trained:,.0f}: {trained / a_thread:.1f} such threads")
+
 # %% [markdown] slide="notes"
-# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode 410 and
-# 700 images a second. With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed
-# precision for 36, the hours of loading not counted.
+# The 90 epochs cost 13 dollars on a rented RTX A5000 and 7 in mixed precision, if the cores beside it decode fast enough.
+# With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36, the
+# hours of loading not counted.
 #
-# At Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision. Two take 13, if the cores decode 580 images a
-# second. At 80 a core that needs eight cores. Kaggle's machine had two in 2024 (*Further*), which make it 47 days, on one
-# T4 or on two. So store small images. Its sessions end after some hours: keep checkpoints.
+# At Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and two take 13. Kaggle's machine had two cores in
+# a run of 2024 (*Further*). If they decode no more than one T4 trains, the second does not help: store small images, and
+# there is less to decode. Its sessions end after some hours: keep checkpoints.
 #
 # The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see
 # below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to 54 % too fast.
@@ -867,7 +921,7 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
 # take them 12 hours and a T4 11 minutes: borrow one. All of this supposes that images come decoded, and the line on 16
-# cores that they scale perfectly. Even so it takes weeks and costs more than the rented card's run: it is for small jobs.
+# cores that they scale perfectly. Even so it takes months and costs more than the rented card's run: it is for small jobs.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -903,23 +957,23 @@ buying(own[card], asked, power[card], weekly, weeks)
 # runs. Whoever loads the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
-# At these prices (2025, 2026):
+# At these prices (rents 2025, used cards 2026):
 #
 # - **Nothing:** a T4; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000 at 0.16, or an RTX 3090 below 0.20.
-# - **1,000:** the same; or a used 3090, if it works 43 hours a week for two years (500 paid, the lowest) or 64 (744, the
-#   middle).
+# - **1,000:** the same; or a used 3090 for 500, if it works 43 hours a week for two years, unsold.
 
 # %% [markdown] slide="notes"
 # What flips it:
 #
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB, or 26 days are too long. Then rent.
-# - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for 20 % more money. Or the rents change: at
-#   0.18, which OpenRelay asked in September 2026, a 3090 is cheaper than that A5000; its 4090, at 0.29, costs as much. Or
-#   you train Transformer-XL in float32, as above. A used RTX 3060 of 300 dollars, unsold, has to work 118 hours a week
-#   for two years: rent.
-# - *1,000:* the table says from how many hours a week on a used card is cheaper than to rent the same work, over two
-#   years, in float32 but for one row. A computer around it counts as part of the price.
+# - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for a fifth more money. Or the rents change:
+#   at 0.18, which OpenRelay asked in September 2026, 14 months later, a 3090 ties with that A5000 in float32 and is
+#   cheaper in mixed precision; its 4090, at 0.29, ties. Or you train Transformer-XL in float32, as above. A used RTX
+#   3060 of 300 dollars has to work 118 hours a week for two years, 59 if half comes back: rent.
+# - *1,000:* of the 43 hours 22 are enough if half comes back; with a 500-dollar computer it is 86 and 43. The table
+#   gives the hours a week above which, over two years, a used card costs less than renting the same work (float32,
+#   except one row). A computer around it counts as part of the price.
 
 # %% slide="skip" folded=true
 cases, off = {}, 1 + spread()

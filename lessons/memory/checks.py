@@ -97,7 +97,7 @@ training_bytes = BytesCheck(
              "Momentum keeps one running average for each parameter; you counted two."),
         Slip("two bytes a value", _per_parameter(4, 6, 8), "You counted 2 bytes a value; float32 takes 4."),
     ],
-    takeaway="None of this depends on the batch, and no step's peak is lower.",
+    takeaway="None of this depends on the batch, and a step that updates after its backward pass peaks no lower.",
 )  # fmt: skip
 
 # -- 3. what a pool adds ---------------------------------------------------------------------------------------------

@@ -328,8 +328,9 @@ def _data_set_size() -> Finding:
     whole, *fewer = (epoch_peak(images) for images in (1280, 128, 16))
     tenth, few, of_batch = (peak / whole for peak in (*fewer, epoch_peak(16, 16)))
     kept = epoch_peak(128, kept=True) / epoch_peak(1280, kept=True)
+    less = [peak < 0.99 for peak in (tenth, few, of_batch, kept)]
     return Finding(
-        by_cases(peak < 0.99 for peak in (tenth, few, of_batch, kept)),
+        by_cases(less),
         "an epoch of a small dense network on digits, measured on the CPU. In batches of 64, with 128 images "
         f"{100 * tenth:.0f} % of the peak with 1,280, with 16, each four times in its batch, {100 * few:.0f} %; with "
         f"16 in one batch of 16 {100 * of_batch:.0f} %; with all images kept beside the network, 128 take "
@@ -337,7 +338,7 @@ def _data_set_size() -> Finding:
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
         rule="right if fewer images lower the peak by more than 1% in each of the four cases, partly right if in one, "
         "else wrong",
-        kind=SOME,
+        kind=f"{SOME}: {sum(less)} of {len(less)}",
     )
 
 

@@ -269,14 +269,14 @@ skyline(ledger)
 # | optimizer state | in the first update | never | no |
 # | weight gradients | backward pass | `zero_grad`, here before the next forward pass | no |
 # | input | before the step | after the step | yes |
-# | feature maps | forward pass | after the last operator of the backward pass that needs them, or at once | yes |
+# | feature maps | forward pass | after the last operator of the backward pass that needs them, or at once; later if a name holds them | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when the kernel starts | when it ends; cuBLAS keeps its own | often |
 
 # %% [markdown] slide="notes"
-# An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with
-# Adam it is not, as a figure below shows. Here, with momentum and 128 images, the peak is neither at the beginning of
-# the step nor at its end:
+# An eighth, *other*, is what an optimizer's update makes for a moment. With momentum and no weight decay that is next to
+# nothing; with Adam as PyTorch runs it by default it is not, as a figure below shows. Here, with momentum and 128
+# images, the peak is neither at the beginning of the step nor at its end:
 
 # %%
 moment = ledger.timeline().iloc[ledger.peak_event]
@@ -347,7 +347,8 @@ for name in ("sgd", "momentum", "adam"):
     peaks[name] = format_bytes(at.peak_bytes)
     state = at.by_role()["optimizer state"]
     rows.append((name, format_bytes(state), state / parameters, peaks[name]))
-print(f"With Adam: {peaks['sgd']} before its state exists, {peaks['adam']} from step 2 on")
+print(f"Peak before the state exists: {peaks['sgd']}")
+print(f"from step 2 on: {peaks['momentum']} with momentum, {peaks['adam']} with Adam")
 columns = ["optimizer", "state", "bytes a parameter", "peak"]
 pd.DataFrame(rows, columns=columns).set_index("optimizer")
 
@@ -384,9 +385,9 @@ print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2
 # %% [markdown] slide="notes"
 # (Here is a good place for a break.)
 #
-# - *Allocated*, `torch.cuda.memory_allocated()`, are the tensors alive. While a convolution runs, its workspace comes on
-#   top; `max_memory_allocated()` counts it. How much that is depends on the algorithm that cuDNN, NVIDIA's library of
-#   convolutions, picks.
+# - *Allocated*, `torch.cuda.memory_allocated()`, are the blocks of the tensors alive, which may be larger than the
+#   tensors, and of cuBLAS's buffer. While a convolution runs, its workspace comes on top; `max_memory_allocated()` counts
+#   it. How much that is depends on the algorithm that cuDNN, NVIDIA's library of convolutions, picks.
 # - *Reserved*, `torch.cuda.memory_reserved()`, is what PyTorch's caching allocator holds of the card. It takes *segments*
 #   from the driver and cuts *blocks* for tensors out of them.
 # - `nvidia-smi` adds, in the line of your process, the driver's *context* (lesson 02), which holds none of your tensors.
@@ -416,8 +417,8 @@ segments(
 
 # %% [markdown] slide="notes"
 # That is *fragmentation*. A tensor lies in one piece, and the segment cannot go back to the driver while a block of it
-# is in use. (Before it fails, the allocator gives back every segment that is wholly free. So a step can run on a card
-# smaller than what it reserves on a larger one; the next section has one.)
+# is in use. (Before it fails, the allocator gives back every segment that is wholly free. So a step may reserve more than
+# 11 GiB on a large card and still fit one of 11 GiB: *Will it fit?* shows such a step.)
 #
 # `reserved_bytes` replays PyTorch's rules for each request of a traced step:
 
@@ -457,25 +458,28 @@ pd.Series(
         "taken by other programs, or by the driver, about": about(total - in_use - free),
         "free": free,
     }
-).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
+).map(format_bytes).to_frame(f"of {format_bytes(total)}; segment asked: {format_bytes(asked)}")
 
 # %% [markdown] slide="subslide"
 # How to read it, five questions in this order: what is left, fragmentation, other programs, your own tensors, growth.
 
 # %% [markdown] slide="notes"
-# 1. **Is that much left at all?** No, if *asked for* is more than *free* and *unallocated* together, however they lie: then
-#    go on with question 3. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not
-#    use.
+# 1. **Is that much left at all?** *Tried to allocate* is the segment that was missing; the tensor may be smaller. 20.00 MiB
+#    stands for any tensor of 1 to 10 MiB: then the message cannot say; go on with question 2. Any other segment is less
+#    than 2 MiB larger than its tensor. If it is larger than *free* and *unallocated* together by 2 MiB or more, no,
+#    however they lie: go on with question 3. Here the tensor had 20 to 22 MiB, and 195 MiB lay unallocated, in pieces
+#    that it could not use.
 # 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
 #    many more.
-# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
+# 3. **Is it other programs?** The message names those it can see, each as *Process … has … memory in use*; here none.
+#    `nvidia-smi` lists them, too. A notebook's kernel that was not shut down is one.
 # 4. **Is the card full of your own tensors?** Here 97 % of it is allocated. Then ask *which role*, as this lesson does:
 #    trace the step, look at the skyline, and take the technique that lowers the tallest band.
 # 5. **Does *allocated* grow**, read at the same place of every step, on inputs of the same size? Then something keeps
-#    tensors: a loss that is added up with its graph (use `loss.item()`), or a list of outputs. If only *reserved*
-#    grows, go back to 2.
+#    tensors: a list of outputs, or a loss that is added up where no backward pass frees its maps, as in a validation
+#    loop without `torch.no_grad()` (add up `loss.item()`). If only *reserved* grows, go back to 2.
 
 # %% [markdown] slide="skip"
 # On a machine with a GPU, `print(torch.cuda.memory_summary())` is a table of these counters, and
@@ -495,14 +499,15 @@ pd.Series(
 #
 # | answer | what it means |
 # |---|---|
-# | *no* | tensors and the least context are more than the card |
+# | *no* | the tensors at the peak and the least context together exceed the card |
 # | *fits* | tensors, guessed workspace and gaps find room beside the most context, with 2 % to spare |
 # | *tight* | neither: it may run or fail |
 
 # %% [markdown] slide="notes"
 # The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
 # reports (lesson 02's *large* and *small* one). To see the gaps, `fit` replays PyTorch's allocator twice, beside each of
-# them. What convolutions want as workspace it has to guess. For a *tight* step it says without what the step would fit.
+# them. What convolutions want as workspace it has to guess. For a *tight* step it names the obstacle: context, gaps or
+# workspace.
 
 # %% slide="skip" folded=true
 said = ladder()
@@ -599,7 +604,8 @@ verdicts(
 # %% [markdown] slide="notes"
 # In the replay the blocks fall into the segments differently from batch to batch; nobody has run these batches. So *the
 # largest batch that fits* has two answers: the batch up to which *every* batch fits, and the largest that does. The course
-# reports the first. Treat the edge as a zone: a tight batch may well run.
+# reports the first. It rests on our guess, too: with a tenth less workspace all would fit up to batch 110, with a tenth
+# more up to 89. Treat the edge as a zone: a tight batch may well run.
 
 # %% [markdown] slide="subslide"
 # One question for any step: **does it fit, and if not, which role is to blame?**
@@ -620,8 +626,9 @@ memory_explorer("VGG-16", batch=7, optimizer="adam", card_gib=6)
 # <details><summary>What you will see</summary>
 #
 # At batch 8 the peak moves from the update into the backward pass. With momentum the last sentence names two batches: up
-# to the first all fit the 12 GiB card, above the second none does, between them a step is tight. The dense net's maps are
-# a few MiB beside 600 MiB of parameters, gradients and momentum.
+# to the first all fit the 12 GiB card, above the second none does, between them a step is tight. On 11 GiB it names three:
+# some batches above the first fit, up to the second. The dense net's maps are a few MiB beside 600 MiB of parameters,
+# gradients and momentum.
 #
 # </details>
 #
@@ -673,8 +680,9 @@ skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak"
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Which bytes filled the card? Mostly feature maps that the backward pass still needs, not parameters.
-# 2. At which moment? In the backward pass; with Adam and a small batch, in the update.
+# 1. Which bytes? VGG-16 with many images: mostly feature maps; with few, like the dense net: parameters, gradients,
+#    optimizer state.
+# 2. At which moment? In the backward pass; with Adam and few images, in the update.
 # 3. Allocated, reserved and `nvidia-smi`'s figure are three counters. None says whether a batch fits.
 
 # %% [markdown] slide="skip"
@@ -707,8 +715,8 @@ for name, at in zip(("own map", "in place"), peaks_in_place(networks.vgg16), str
     print(f"VGG-16, training, {name:<9} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
 
 # %% [markdown] slide="skip"
-# In inference no map has to stay. While a ReLU runs, two large maps are alive, its input and its output; in place there
-# is one.
+# In inference no map has to stay for a backward pass. In a chain of layers, while a ReLU runs, two maps are alive, its
+# input and its output; in place there is one.
 
 # %% slide="skip"
 guess_inplace = predict(

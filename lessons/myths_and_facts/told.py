@@ -11,6 +11,7 @@ from html import escape
 from classroom.claims import CLAIMS, RIGHT, VERDICTS, Claim, Finding, Verdicts
 from course_utils.units import as_written
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, NO, ONCE, Ballot
+from lessons.shared.sources import ADDRESSES
 
 # By claim: the number that its verdict rests on; and of which case its source spoke, where it says so.
 COUNTED = {
@@ -22,8 +23,8 @@ COUNTED = {
     "without",
     40: "pairs of a card and one of the generation before in which the newer has less arithmetic, in float32 and in 16 "
     "bits, and less bandwidth; and whether twelve cards have more than those that they replaced",
-    42: "the K40's published time for forward and backward in float32 over the Titan X's, on nine convolutional "
-    "networks with cuDNN, on eight of them with Torch's own kernels",
+    42: "the K40's published time for forward and backward in float32 over the Titan X's (of two cards of that name "
+    "the slower, Maxwell's), on nine convolutional networks with cuDNN, on eight of them with Torch's own kernels",
     60: "parameters of a recurrent and of a dense layer, with 4, 100 and 784 inputs",
     71: "the peak of an epoch of a small dense network, measured on the CPU, with fewer images over that with 1,280; "
     "once with all images kept beside the network",
@@ -31,11 +32,11 @@ COUNTED = {
     "small gradient becomes 0, or a small step moves no weight",
     87: "the peak of a step, over the weights",
     88: "attention's peak, forward and backward, traced: written out over fused",
-    92: "the peak of a step, layers recomputed, in five ways, beside what a 24 GB card has free",
+    92: "the traced peak of a step, layers recomputed, in five ways, beside what an RTX 4090, of 24 GB, has free",
 }
 SAID_OF = {
     1: "what he saw in nearly two years; no CPU, card or network is named",
-    2: "his own network and card",
+    2: "his own network and card: it “fitted barely into my 6GB GPU memory”",
     4: "his own network, on his machines with InfiniBand of 40 Gbit/s between them",
     87: "a batch of 1, according to its code",
     88: "batch 8, 12 heads of 64, dropout or not, in release 0.1; today's README has the same figures",
@@ -43,8 +44,9 @@ SAID_OF = {
 }
 # To a vote that has a reason of its own.
 REPLIES = {
+    (1, HOLDS): "Against a slower CPU it may: its source names none.",
     (1, ONCE): "Against these Xeons it did not hold in 2014; against later cards both parts do.",
-    (2, HOLDS): "It is his own report, and true of his program. The network takes far less.",
+    (2, HOLDS): "It is his own report, and may be true of his program. The network takes far less.",
     (9, HOLDS): "AlexNet shares its weights too, and with 32 images a card does not parallelise well.",
     (71, HOLDS): "A step holds one batch: with 128 images it is as large as with 1,280.",
     (71, NO): "It does if the images do not fill a batch, or if all of them are kept on the card.",
@@ -77,6 +79,9 @@ class Told:
     def _repr_html_(self) -> str:
         lesson = self.claim.lesson
         where = f" <a href='{lesson}.ipynb'>Lesson {lesson[:2]}</a>." if lesson else ""
+        source = escape(self.claim.source)
+        if self.claim.source in ADDRESSES:
+            where += f" Source: <a href='{ADDRESSES[self.claim.source]}'>{source}</a>."
         vote = f"You voted: <b>{escape(self.vote)}</b>. " if self.vote else ""
         reply = f" {REPLIES[asked]}" if (asked := (self.claim.number, self.vote)) in REPLIES else ""
         count = f"You would count: {escape(self.count)}. " if self.count else ""
@@ -87,7 +92,7 @@ class Told:
         rule = f"Rule: {escape(as_written(self.finding.rule))}. " if self.finding.rule else ""
         return (
             f"<blockquote class='{VERDICTS}'><p><b>{escape(self.claim.text)}</b><br>"
-            f"<small>{escape(self.claim.source)}</small></p>"
+            f"<small>{source}</small></p>"
             f"<p>{vote}Verdict: <b>{self.finding.in_full}</b>.{reply}</p>{count}{better}"
             f"<details><summary>How it was judged</summary><p><small>{rule}"
             f"Found: {escape(as_written(self.finding.evidence))}.{where}</small></p></details></blockquote>"

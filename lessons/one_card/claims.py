@@ -8,16 +8,17 @@ import numpy as np
 import torch
 
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
+from course_utils.machine import hardware
 from course_utils.memory import ROLES, Ledger
 from course_utils.techniques.capacity import FITS, fit
 from course_utils.techniques.fine_tuning import BLOCK_4_BIT
-from course_utils.units import GB, GIB, format_bytes, in_gb
+from course_utils.units import GB, format_bytes, in_gb
 from lessons.one_card.fine_tuning import METHODS, Method, step
 from lessons.one_card.serving import cache_bytes
 from lessons.shared.language_models import SHAPES
 from lessons.shared.sources import COOKBOOK, LITGPT, TORCHTUNE
 
-MODEL, CARD_BYTES = "Llama-3-8B", 24 * GIB
+MODEL, CARD = "Llama-3-8B", "RTX 4090"
 # Qwen/Qwen3-1.7B on the Hugging Face hub, without the norms of queries and keys, which no size depends on.
 QWEN3 = replace(SHAPES["SmolLM2-1.7B"], name="Qwen3-1.7B", layers=28, heads=16, kv_heads=8, inner=6144)
 BYTES = 2  # of a 16-bit value
@@ -93,7 +94,8 @@ def _third() -> Finding:
 def _full_on_one_card() -> Finding:
     whole = [name for name, method in METHODS.items() if method.trained == "all"]
     steps = {name: step(MODEL, name, batch=2, kept=True) for name in whole}
-    verdicts = {name: fit(ledger, CARD_BYTES) for name, ledger in steps.items()}
+    card = hardware.device(CARD)
+    verdicts = {name: fit(ledger, card) for name, ledger in steps.items()}
     fitting = [name for name, verdict in verdicts.items() if verdict.state == FITS]
     best = min(steps, key=lambda name: steps[name].peak_bytes)
     least, maps_kept = steps[best].peak_bytes, step(MODEL, best, batch=2, recompute=False).peak_bytes
@@ -101,8 +103,8 @@ def _full_on_one_card() -> Finding:
         RIGHT if fitting else WRONG,
         f"Llama-3-8B, layers recomputed: AdamW {format_bytes(steps['full'].peak_bytes)}; the least, with the state on "
         f"the CPU and the step in the backward pass, {format_bytes(least)}, and the context takes up to "
-        f"{format_bytes(verdicts[best].context.most)} of {format_bytes(CARD_BYTES)}; {len(fitting)} of {len(steps)} "
-        "ways fit. "
+        f"{format_bytes(verdicts[best].context.most)} of the {format_bytes(card.memory_bytes)} of an {CARD}; "
+        f"{len(fitting)} of {len(steps)} ways fits. "
         f"With every map kept that way takes {format_bytes(maps_kept)}",
         "With AdamW it takes three techniques: layers are recomputed, no gradient is kept, and no state. The published "
         "run reports 18.9 GiB. It takes its loss in pieces and keeps 8-bit moments in pages, which we do not trace.",

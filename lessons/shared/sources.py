@@ -23,6 +23,15 @@ ACCELERATE = "Hugging Face Accelerate, estimate-memory"
 LITGPT = "LitGPT, tutorials and config hub (2024)"
 TORCHTUNE = "torchtune, README (2025)"
 FLASH = "Dao-AILab/flash-attention, README"
+# Where they are to be read; the rest has no address that we could check.
+ADDRESSES = {
+    DETTMERS: "https://timdettmers.wordpress.com/2014/08/14/which-gpu-for-deep-learning/",
+    MATHWORKS: "https://explore.mathworks.com/All-About-GPUs",
+    EXCHANGE: "https://datascience.stackexchange.com/questions/19220",
+    ACCELERATE: "https://huggingface.co/docs/accelerate/usage_guides/model_size_estimator",
+    TORCHTUNE: "https://github.com/pytorch/torchtune",
+    FLASH: "https://github.com/Dao-AILab/flash-attention",
+}
 # In the order of the table: five texts that have a table of their own, then today's pages.
 SOURCES = (
     DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU,

@@ -10,6 +10,7 @@ from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
 from lessons.myths_and_facts.told import COUNTED, REPLIES, SAID_OF, Told, told
+from lessons.shared.sources import ADDRESSES, SOURCES
 
 
 @pytest.fixture
@@ -99,6 +100,26 @@ def test_a_sentence_is_told_with_what_the_voter_would_count_what_was_counted_and
     assert "Said of: his own network" in page
     assert "Verdict: <b>misleading</b>" in page
     assert "You would count" not in told(2, judge([2]), ballot([2]))._repr_html_()
+
+
+def test_cases_are_tallied():
+    kinds = {claim.number: finding.kind for claim, finding in judge([4, 40, 42, 71, 87]).rows}
+    assert kinds == {
+        4: f"{SOME}: 6 of 12",
+        40: f"{SOME}: 11 of 12 cards and those that they replaced",
+        42: f"{SOME}: 16 of 17",
+        71: f"{SOME}: 2 of 4",
+        87: f"{SOME}: 1 of 8",
+    }
+
+
+def test_a_source_with_an_address_is_linked_in_the_fold():
+    assert set(ADDRESSES) < set(SOURCES)
+    found, votes = judge([2, 81]), ballot([2, 81])
+    linked, plain = (told(number, found, votes)._repr_html_() for number in (2, 81))
+    folded = linked.partition("<details>")[2]
+    assert "Source: <a href='https://timdettmers.wordpress.com/2014/08/14/which-gpu-for-deep-learning/'>" in folded
+    assert "Source:" not in plain
 
 
 def test_what_was_counted_is_told_of_the_twelve_and_half_of_them_no_lesson_has_judged():

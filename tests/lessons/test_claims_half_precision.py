@@ -32,7 +32,9 @@ def test_the_evidence_is_the_literatures():
     assert "a weight of 1 moves in float32, does not move in bfloat16; under autocast weights are float32" in evidence
     assert "8 of float32's 24 bits" in evidence  # 7 and 23 bits of fraction, and the digit before the point
     assert "weights too: ResNet-50 −49 %, VGG-16 −43 %, 52 M dense net −49 %" in evidence
-    assert finding(81).kind == f"{SOME}: “halve the memory” in 4 of 9; “nothing is lost” in 1 of 3"
+    assert finding(81).kind == (
+        f"{SOME}: “halve the memory” in 4 of 9; “nothing is lost” in 2 of 4 (gradients and steps)"
+    )
     assert "measured 1.02 to 1.14 times" in finding(82).evidence
     assert "V100, batch 16: modelled 5.5, measured 1.4" in finding(82).evidence  # forward and backward, as measured
     assert "modelled 2.0 times as fast with sums in float16, 1.02 times with PyTorch's" in finding(82).evidence
@@ -41,12 +43,12 @@ def test_the_evidence_is_the_literatures():
 @pytest.mark.parametrize(
     ("share", "gradient", "step", "verdict", "kind"),
     [
-        (0.5, 1e-8, 1e-3, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in 1 of 3"),
-        (0.5, 1e-4, 1e-3, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in 2 of 3"),
+        (0.5, 1e-8, 1e-3, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in 2 of 4"),
+        (0.5, 1e-4, 1e-3, PARTLY, "one part, “halve the memory”, holds in each case; “nothing is lost” in 3 of 4"),
         (0.5, 1e-4, 1e-2, RIGHT, ""),
-        (0.45, 1e-42, 1e-3, WRONG, ""),  # too small for bfloat16 too
+        (0.45, 1e-42, 1e-3, WRONG, ""),  # too small for bfloat16 too, and for float16 with a scale
         (0.33, 1e-8, 1e-9, WRONG, ""),  # a step that not even a float32 weight of 1 feels
-        (0.33, 1e-8, 1e-3, PARTLY, "some cases: “halve the memory” in 0 of 9; “nothing is lost” in 1 of 3"),
+        (0.33, 1e-8, 1e-3, PARTLY, "some cases: “halve the memory” in 0 of 9; “nothing is lost” in 2 of 4"),
         (0.33, 1e-4, 1e-2, PARTLY, "one part, “nothing is lost”, holds in each case; “halve the memory” in 0 of 9"),
     ],
 )
@@ -55,7 +57,10 @@ def test_another_memory_gradient_or_step_another_verdict(monkeypatch, share, gra
     monkeypatch.setattr(half_precision, "SMALL", gradient)
     monkeypatch.setattr(half_precision, "STEP", step)
     found = finding(81)
-    assert (found.verdict, found.in_full) == (verdict, f"{verdict}: {kind}" if kind else verdict)
+    assert (found.verdict, found.in_full) == (
+        verdict,
+        f"{verdict}: {kind} (gradients and steps)" if kind else verdict,
+    )
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(38.0, RIGHT), (None, WRONG)])

@@ -126,6 +126,12 @@ def test_alexnets_dense_layers_are_what_makes_convolutions_partly_right(monkeypa
     assert finding(9).verdict == RIGHT
 
 
+@pytest.mark.parametrize("network", [networks.vgg16, networks.alexnet])
+def test_up_to_128_images_a_card_nothing_parallelises_well_without_sharing(network):
+    gains = [many_gpus.with_and_without_sharing(traced(network).at(images))[1] for images in range(1, 129)]
+    assert max(gains) == gains[-1] < many_gpus.GOOD * many_gpus.CARDS
+
+
 def test_another_card_or_code_another_verdict(monkeypatch):
     monkeypatch.setattr(many_gpus, "BUFFER", 6144 * 2**20 - 8 * 10**9)
     assert finding(6).verdict == PARTLY  # by its own rule, and not with gradients

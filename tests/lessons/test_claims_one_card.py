@@ -21,7 +21,7 @@ def test_verdict(number):
 def test_the_evidence_holds_the_numbers():
     assert "GPT-2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5, Qwen3-1.7B 1" in finding(90).evidence
     assert "13.48 GB and 4.17" in finding(91).evidence
-    assert "21.97 GiB, and the context takes up to 512.00 MiB of 24.00 GiB; 1 of 5 ways fit" in finding(92).evidence
+    assert "21.97 GiB, and the context takes up to 512.00 MiB of the 23.64 GiB of an RTX" in finding(92).evidence
 
 
 def test_another_trace_another_verdict(monkeypatch):
@@ -30,11 +30,11 @@ def test_another_trace_another_verdict(monkeypatch):
 
 
 def test_a_step_that_fits_does_not_with_every_map_kept():
-    assert "1 of 5 ways fit. With every map kept that way takes 45.49 GiB" in finding(92).evidence
+    assert "1 of 5 ways fits. With every map kept that way takes 45.49 GiB" in finding(92).evidence
 
 
 def test_another_card_cache_or_model_another_verdict(monkeypatch):
-    monkeypatch.setattr(one_card, "CARD_BYTES", 16 * 2**30)
+    monkeypatch.setattr(one_card, "CARD", "T4")
     assert finding(92).verdict == WRONG
     for four_bit, verdict in ((4.2, RIGHT), (3.37, PARTLY)):
         monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": four_bit})
