@@ -221,6 +221,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _WHICH_DEVICE:
             return args[0].fake_device  # asked of fake tensors all the time
+        if torch._C._is_torch_function_mode_enabled():  # in the backward pass; what is asked here is no step's question
+            with torch._C.DisableTorchFunction():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         operator = _operator(func)
         kwargs = kwargs or {}
         to_host = operator.name == "_to_copy" and _goes_to_host(args[0], kwargs)

@@ -73,7 +73,7 @@ class State:
             self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
             waiting.append((type(child).__name__, type(child)))
             for name, value in held.items():
-                if type(value) in ATOMS or name in MODULES_OWN or name.endswith("_hooks"):
+                if type(value) in ATOMS or name in MODULES_OWN or "_hooks" in name:
                     continue
                 whose = f"{path}.{name}".lstrip(".")
                 if type(value) in _CONTAINERS:
