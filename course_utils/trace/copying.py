@@ -36,6 +36,8 @@ _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 def held(value: Any) -> Iterable[Any]:
     """What a value holds on to: members and attributes of any kind, and what a function closes over or names."""
+    if type(value) in (tuple, list):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, (Tensor, type, ModuleType)):
         return ()
     if isinstance(value, FunctionType):
