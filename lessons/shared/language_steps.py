@@ -13,8 +13,10 @@ from pathlib import Path
 import torch
 
 from course_utils.memory import ROLE, Ledger, StepTrace
+from course_utils.surroundings import no_garbage_collection
 from course_utils.trace import Spec, training_step
 from course_utils.trace.inputs import StepSpec
+from course_utils.trace.optimizers import MakeOptimizer, UpdateTracer
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError
 from lessons.shared.kept_steps import UNIT, KeptSteps
@@ -37,7 +39,7 @@ def language_step(
     sequence: int = 1024,
     options: Options | None = None,
     numbers: str = "bfloat16",
-    optimizer: str = "adamw",
+    optimizer: str | MakeOptimizer = "adamw",
     layers: int | None = None,
     keep_output: bool = True,
 ) -> StepTrace:
@@ -68,9 +70,10 @@ def language_step(
         few = language_step(shape, sequence, options, numbers, optimizer, SHORT * group, keep_output)
         try:
             if few.tape is not None:
+                update = _update(_built(shape, options, numbers, layers), optimizer)
                 return replace(
-                    few, tape=deepened(few.tape, units, group=group),
-                    trace_at=lambda batch: deepened(few.trace_at(batch), units, group=group), _traced={}, _largest={},
+                    few, tape=deepened(few.tape, units, group, update),
+                    trace_at=lambda batch: deepened(few.trace_at(batch), units, group, update), _traced={}, _largest={},
                 )  # fmt: skip
         except NotAlike:
             pass  # traced whole, below
@@ -96,6 +99,14 @@ def _precision(numbers: str) -> str:
 def _loss(module: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
     out: Output = module(ids, ids)
     return out.loss
+
+
+def _update(model: torch.nn.Module, optimizer: str | MakeOptimizer) -> list[tuple[str, int]]:
+    """The operators of a model's update, and the bytes that each reads and writes: all weights get a gradient."""
+    weights = list(model.parameters())
+    with no_garbage_collection():
+        traced = UpdateTracer(optimizer, (), True, lambda _: None).update(weights, [""] * len(weights))
+    return [(event.op, event.traffic) for event in traced.record.events]
 
 
 def tracer(shape: Shape, sequence: int, options: Options, numbers: str, optimizer: str, layers: int) -> Tracer:

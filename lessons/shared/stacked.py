@@ -3,13 +3,14 @@
 Every layer of a transformer does what its neighbours do, so its events repeat with one period in the forward pass and
 with one in the backward pass. A tape of SHORT layers is cut there and the middle put in again as often as is wanted;
 tapes at two lengths of sequence give every other, where sizes are affine in it. What does not repeat is refused, never
-guessed.
+guessed. An update that works on all weights at once is one event whatever the depth: its traffic is told by whoever
+traces it at that depth, or is UNKNOWN, and then no time is predicted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -22,6 +23,7 @@ from course_utils.units import CourseError
 
 SHORT = 5  # layers traced: the first two, one that is repeated, the last two; a map may outlive the layer after its own
 REPEATED = 2
+UNKNOWN = -1  # bytes: `machine.hardware.roofline_seconds` refuses them
 _LAYER = re.compile(r"^layers\.(\d+)")
 
 
@@ -151,7 +153,28 @@ class _Stack:
         return self.place(event, into)
 
 
-def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
+def _check_outside(tape: Tape, stack: _Stack) -> None:
+    """Raise NotAlike for an operator of the two passes, outside the layers, whose traffic grows with their number."""
+    event, storage, _ = tape.uses.T
+    if ((stack.ahead[event] < 0) & (stack.back[event] < 0) & (stack.owners()[storage] == REPEATED)).any():
+        raise NotAlike("an operator outside the layers works on what belongs to one in their midst")
+
+
+def _traffic(tape: Tape, update: Sequence[tuple[str, int]] | None) -> Int64:
+    """(E, 2) bytes read and written, those of the update as told: operators in their order, and the bytes of each."""
+    traffic = tape.event_traffic.copy()
+    here = np.flatnonzero(tape.event_phase == PHASES.index("update"))[:-1]  # the last one ends the step
+    if update is None:
+        here = here[(traffic[here] > 0).any(axis=1)]
+        traffic[here] = (UNKNOWN, 0)
+    elif tuple(op for op, _ in update) != tuple(tape.event_ops[event] for event in here):
+        raise NotAlike("the update of more layers is not that of few")
+    else:
+        traffic[here, 0] = [size for _, size in update]
+    return traffic
+
+
+def deepened(tape: Tape, units: int, group: int = 1, update: Sequence[tuple[str, int]] | None = None) -> Tape:
     """The tape of a stack of so many equal units, from that of one of SHORT.
 
     Layers are called "layers.0", "layers.1", … . What each tensor is used by (`Tape.uses`) is left out.
@@ -160,6 +183,7 @@ def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
         tape: the step of SHORT units.
         units: how many, at least SHORT.
         group: layers in a unit.
+        update: the operators of the update of so many units, and the bytes that each reads and writes; None: not known.
 
     Raises:
         NotAlike: fewer than SHORT units, or a step whose units do not all do the same.
@@ -167,6 +191,7 @@ def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
     if units < SHORT:
         raise NotAlike(f"a stack is made of {SHORT} layers or more, got {units}")
     stack = _Stack(tape, units, group)
+    _check_outside(tape, stack)
     extra = stack.extra
     names = [_renamed(tape.layer_names, extra, copy, group) for copy in range(extra + 1)]
     known = {name: code for code, name in enumerate(dict.fromkeys(chain.from_iterable(names)))}
@@ -198,7 +223,7 @@ def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
         event_ops=tuple(tape.event_ops[event] for event in source),
         event_phase=tape.event_phase[source],
         event_layer=code[copies, tape.event_layer[source]],
-        event_traffic=tape.event_traffic[source],
+        event_traffic=_traffic(tape, update)[source],
         recomputed=tape.recomputed[source],
         layer_names=tuple(known),
         layer_shapes=_repeated(tape.layer_shapes, extra, group),

@@ -181,9 +181,9 @@ graded.logit_bytes(logit_bytes)
 # all blocks are held, `enters` bytes each, and one whole block at a time holds what its layers keep, `keeps` bytes a
 # layer. The peak is the sum.
 #
-# Find the block size, from 1 to `layers`, with the lowest peak; if several tie, take the smallest. Return three numbers: that
-# size, and by how many bytes the peak is higher with blocks of one layer less, and of one layer more. Where there is no
-# such neighbour the number is 0.
+# Find the block size, from 1 to `layers`, with the lowest peak; if several tie, take the smallest. Return a list of three
+# numbers: that size, and by how many bytes the peak is higher with blocks of one layer less, and of one layer more.
+# Where there is no such neighbour the number is 0.
 
 
 # %% answer="best_block"
@@ -224,7 +224,8 @@ graded.best_block(best_block)
 # The small model below makes all logits at once. Rewrite its `forward` so that the peak of a training step is at
 # most 25 % of the original's, with the same loss and the same gradients: no more than a piece of the logits may be
 # alive at a time, in the forward pass and in the backward pass. Values are counted as well as bytes, and each row of a
-# gradient is compared by itself: fewer bits are no pieces, however they are packed.
+# gradient is compared by itself: fewer bits are no pieces, however they are packed. Write the pieces yourself: PyTorch's
+# own `linear_cross_entropy` is not judged here.
 #
 # The original's loss is the mean over all tokens; no label is left out. The check compares the two models on random
 # tokens: 4 texts of 63, so that most sizes of a piece leave a shorter last one. Give `checkpoint` the argument

@@ -107,8 +107,8 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # %% [markdown] slide="notes"
 # GPT-2 differs from the toy in three ways. Scores are divided by √d, where d is the width of a key. Queries, keys and
 # values are products of the hidden state with three trained matrices. And a layer does all this several times side by
-# side, in *a* *heads*: GPT-2 has 12, each 64 wide. So a layer has as²b scores, the masked half stored too. All its other maps
-# have one row for each token.
+# side, in *heads*: GPT-2 has a = 12 of them, each 64 wide. So a layer has as²b scores, the masked half stored too. All its
+# other maps have one row for each token.
 
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
@@ -192,8 +192,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula belongs to this code, not to the architecture. Without dropout a
-# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh without its scores, and 6 bytes
-# for each score that is written out (see *Further*).
+# layer of GPT-2 keeps 32 sbh + 2 as²b. A layer of Llama-3.2-1B keeps 53 sbh where attention is fused; written out it
+# keeps 56 sbh and 6 bytes for each score (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to be so?
@@ -254,12 +254,13 @@ kernels = ["flash" in op for op in time.ledger.tape.event_ops]
 rate = time.flops[kernels].sum() / time.seconds[kernels].sum()
 share = rate / hardware.device("H100 SXM").flops_per_s("bfloat16")
 print(f"fused attention at {rate / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of the H100's peak")
+print(f"half of its arithmetic at 35 %: {share / 2 / 0.35:.2f} times as long")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# These times are predicted, not measured, and two errors of the model pull in opposite directions. It counts all pairs,
-# where a causal kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of the
-# H100's peak for FlashAttention-2.
+# These times are predicted, not measured, and two errors of the model nearly cancel. It counts all pairs, where a causal
+# kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of
+# the H100's peak for FlashAttention-2.
 
 # %% [markdown]
 # It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
@@ -465,8 +466,7 @@ side_by_side(peaks, "GiB", title=title)
 # %% slide="subslide"
 guess_all = predict(
     f"GPT-2, 8 × 1,024, attention fused: the peak was {step.peak_bytes / GIB:.2f} GiB. "
-    "Now whole layers are computed again, and the loss is in 16 pieces. How high is it now? "
-    "Add up: weights and moments, twelve inputs, one piece, the first weight's gradient.",
+    "Now whole layers are computed again, and the loss is in 16 pieces. How high is it now?",
     unit="GiB",
 )
 guess_all
@@ -478,15 +478,17 @@ ways = {
     "fused": fused,
     "written out, full": Options("eager", dropout=0.1, recompute="full"),
     "fused, full": Options(dropout=0.1, recompute="full"),
-    "fused, full, loss in pieces": Options(dropout=0.1, recompute="full", pieces=16),
+    "fused, 16 pieces": Options(dropout=0.1, pieces=16),
+    "fused, full, 16 pieces": Options(dropout=0.1, recompute="full", pieces=16),
 }
 ledgers = {name: language_step("GPT-2", 1024, way).at(8) for name, way in ways.items()}
-with torch.device("meta"):
-    model = gpt2.build(ways["fused, full"]).to(torch.bfloat16)
-whole = training_step(model, inputs=tokens, loss=in_place, optimizer="adamw")
-ledgers["fused, full, in place"] = whole.at(8)
+for name in ("fused", "fused, full"):
+    with torch.device("meta"):
+        model = gpt2.build(ways[name]).to(torch.bfloat16)
+    whole = training_step(model, inputs=tokens, loss=in_place, optimizer="adamw")
+    ledgers[f"{name}, in place"] = whole.at(8)
 peaks = {name: ledger.peak_bytes / GIB for name, ledger in ledgers.items()}
-best = peaks["fused, full, loss in pieces"]
+best = peaks["fused, full, 16 pieces"]
 weights = 2 * gpt2.parameters / GIB
 inputs, piece = 12 * 2 * 8192 * h / GIB, logits / 16 / GIB
 head_gradient = 2 * gpt2.vocabulary * h / GIB
@@ -499,18 +501,15 @@ reveal(
         (weights, "Those are the parameters. Moments and some maps are there too."),
         (4 * weights, "With all gradients? Only the first is there yet; some maps are too."),
         (peaks["fused, full"], "That is with all logits at once: the tower."),
-        (
-            peaks["fused"] - 14 * 15 / 16 * logits / GIB,
-            "That is with all of the layers' maps.",
-        ),
+        (peaks["fused, 16 pieces"], "That is with all of the layers' maps."),
         (peaks["fused"], "That is the peak before layers and loss were taken apart."),
     ],
 )
 
 # %% [markdown] slide="notes"
-# A piece's logits in 16 bits are freed by then, as no name holds them. But one gradient is there: each piece adds its
-# share to that of the vocabulary's weights. *Around the layers* are dropout's first mask, the last layer's output, the last
-# norm's, and fifteen pieces of its gradient.
+# A piece's logits in 16 bits are freed by then, as no name holds them. One weight gradient already exists, the
+# vocabulary's, since each piece adds its share to it. *Around the layers* are dropout's first mask, the last layer's output,
+# the last norm's, and fifteen pieces of its gradient.
 
 # %% folded=true
 terms = {
@@ -523,7 +522,7 @@ state = 2 * 8192 * h / GIB
 rest = {
     "together": by_hand,
     "around the layers": (1 / 2 + 1 + 1 + 15 / 16) * state,
-    "workspace": ledgers["fused, full, loss in pieces"].by_role()["workspace"] / GIB,
+    "workspace": ledgers["fused, full, 16 pieces"].by_role()["workspace"] / GIB,
     "traced": best,
 }
 pd.DataFrame({"GiB": terms | rest}).map("{:.3f}".format)
@@ -532,7 +531,7 @@ pd.DataFrame({"GiB": terms | rest}).map("{:.3f}".format)
 h100 = hardware.device("H100 SXM")
 times = {name: predict_step(ledger, h100, "bfloat16") for name, ledger in ledgers.items()}
 ms = {name: 1000 * time.total_seconds for name, time in times.items()}
-first, last = "fused", "fused, full, loss in pieces"
+first, last = "fused", "fused, full, 16 pieces"
 
 
 def beaten(name):
@@ -604,8 +603,9 @@ pd.DataFrame(rows, ["before", "after", "more"]).T
 # A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
-# The last row is the whole price: nearly half as long again, for a seventh of the memory. So begin with *loss alone kept*,
-# which runs the same operators. If that does not fit, take the fastest of these that does.
+# The last row is the whole price: the step takes nearly half as long again and needs a seventh of the memory. So begin
+# with *loss alone kept*, which runs the same operators. If that does not fit, go along the filled points: the loss in
+# place, then in pieces, and only then the layers.
 #
 # What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
 
@@ -623,10 +623,10 @@ for what, name in (("in place", "fused, full, in place"), ("in 16 pieces", last)
     more = split(times[name]).sub(split(before), fill_value=0)
     print(f"the loss {what}: {ms[name] - ms['fused, full']:.1f} ms more,", end=" ")
     print(", ".join(f"{part} {size:.1f}" for part, size in more.sum().items()))
-    most = more["traffic"].nlargest(5 if what == "in place" else 3)
-    less = more["traffic"].nsmallest(3)
-    for which, shifts in {"more": most, "less": less[less < -0.05]}.items():
-        by_op = ", ".join(f"{op} {size:+.1f}" for op, size in shifts.items())
+    shifts = more["traffic"][more["traffic"].abs() > 0.05].sort_values(ascending=False)
+    shifts["all others"] = round(more["traffic"].sum() - shifts.sum(), 1) + 0.0
+    for which, some in {"more": shifts[shifts >= 0], "less": shifts[shifts < 0]}.items():
+        by_op = ", ".join(f"{op} {size:+.1f}" for op, size in some.items())
         print(f"    {which} traffic: {by_op or 'none'}")
 
 # %% [markdown] slide="notes"
@@ -745,9 +745,10 @@ judge([84, 85, 86, 87, 88])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, a layer keeps 34 sbh + 5 as²b bytes. Fused, for as many tokens, length adds time, not memory.
-# 2. Then logits are most of GPT-2's peak: compute the loss in place or in pieces.
-# 3. Recompute only to fit: layers and loss again take 8.51 to 1.25 GiB, and 27 to 40 ms (predicted).
+# 1. Written out, GPT-2's layer keeps 34 sbh + 5 as²b bytes (16 bits, dropout). Fused, for as many tokens, length adds
+#    time, not memory.
+# 2. Then logits are most of its peak: loss in place or in pieces.
+# 3. Recompute only when you must: layers and loss again need 1.25 GiB, not 8.51, and 40 ms, not 28 (predicted).
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -815,7 +816,7 @@ side_by_side(
 # The 0.08 beyond 34: a mean and a 1/σ for each token and norm, and flash attention's log-sum-exp, four bytes a token and
 # head. (*SwiGLU* multiplies two wide maps, one of them through a smooth ReLU.) Llama's code computes softmax in float32:
 # the backward pass needs that output, and the next product its copy in bfloat16. So a score keeps 4 + 2 bytes.
-# The rest of the 6.2 printed are queries, and keys and values repeated for 32 heads, which selective checkpointing drops too.
+# The rest of the 6.2 printed is keys and values repeated for 32 heads; selective checkpointing keeps those of 8.
 
 # %% [markdown] slide="skip"
 # **Megatron's peaks.** NVIDIA publishes the peaks of Megatron-LM's tests on A100s, to the byte: a GPT of twelve layers,

@@ -5,6 +5,7 @@ import pytest
 from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
+from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLE, Ledger
 from course_utils.units import GIB
 from lessons.shared.language_models import SHAPES, Options
@@ -92,6 +93,13 @@ def test_gpt_2_xl_peaks_at_the_loss_too_and_its_layers_are_most_of_it():
     assert step.tape.event_ops[step.peak_event] == "_log_softmax_backward_data"
     kept_by_layers = 34 * SHAPES["GPT-2 XL"].layers * 8 * 1024 * SHAPES["GPT-2 XL"].hidden
     assert (round(step.peak_bytes / GIB, 1), kept_by_layers > step.peak_bytes / 2) == (34.1, True)
+
+
+def test_what_the_recap_says_of_layers_and_loss_computed_again():
+    plain, again = Options(dropout=0.1), Options(dropout=0.1, recompute="full", pieces=16)
+    steps = [language_step("GPT-2", 1024, way).at(8) for way in (plain, again)]
+    assert [round(step.peak_bytes / GIB, 2) for step in steps] == [8.51, 1.25]
+    assert [round(1e3 * predict_step(step, "H100 SXM", "bfloat16").total_seconds) for step in steps] == [28, 40]
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():

@@ -13,7 +13,9 @@ from amount import share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLE, Ledger, StepTrace
+from course_utils.techniques.fine_tuning import fused
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 from lessons.shared import language_steps
@@ -68,6 +70,64 @@ def test_a_stack_of_a_few_layers_repeated_is_the_stack(
         assert list(one.layers) == list(other.layers)
         assert one.by_layer().equals(other.by_layer())
         assert one.allocated_bytes() == other.allocated_bytes()
+        assert_same_work(one, other)
+
+
+def assert_same_work(one: Ledger, other: Ledger) -> None:
+    """The same arithmetic and traffic in each event, and so the same predicted time."""
+    np.testing.assert_array_equal(one.tape.event_flops, other.tape.event_flops)
+    np.testing.assert_array_equal(one.tape.event_traffic, other.tape.event_traffic)
+    times = [predict_step(step, "H100 SXM").seconds for step in (one, other)]
+    np.testing.assert_array_equal(*times)
+
+
+@pytest.mark.parametrize(
+    ("layers", "optimizer", "options"),
+    [
+        (12, "adamw", Options(dropout=0.1)), (48, "adamw", Options("eager", recompute="full", pieces=2)),
+        (12, "momentum", Options(recompute="selective")), (12, fused, Options(pieces=2)),
+    ],
+)  # fmt: skip
+def test_a_deep_stacks_update_moves_the_bytes_of_all_its_layers(
+    layers: int, optimizer: Any, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = replace(SMALL["GPT-2"], layers=layers)
+    asked = (shape, 24, options, "bfloat16", optimizer)
+    made, real = language_step.__wrapped__(*asked), whole(monkeypatch, *asked)
+    for batch in (1, 4):
+        assert_same_work(made.at(batch), real.at(batch))
+
+
+def test_where_the_update_of_the_deep_stack_is_not_told_no_time_is_predicted() -> None:
+    few = language_step(SMALL["GPT-2"], 24, layers=5).tape
+    assert few is not None
+    deep = deepened(few, 9)
+    assert Ledger("", deep, 2).peak_bytes > Ledger("", few, 2).peak_bytes
+    with pytest.raises(CourseError, match="bytes must be 0 or more"):
+        predict_step(Ledger("", deep, 2), "H100 SXM")
+    with pytest.raises(NotAlike, match="update"):
+        deepened(few, 9, update=[("add_", 4)])
+
+
+def test_an_operator_outside_the_layers_that_works_on_all_of_them_is_noticed() -> None:
+    class Gathered(torch.nn.Module):
+        def __init__(self, gathers: bool) -> None:
+            super().__init__()
+            self.layers, self.gathers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(5)), gathers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = [x]
+            for layer in self.layers:
+                found.append(layer(found[-1]))
+            return torch.stack(found[1:]).sum(0) if self.gathers else found[-1]
+
+    with torch.device("meta"):
+        alone, gathered = (training_step(Gathered(gathers), (8,), 8, "sgd").tape for gathers in (False, True))
+    assert alone is not None
+    assert gathered is not None
+    deepened(alone, 7)
+    with pytest.raises(NotAlike, match="outside the layers"):
+        deepened(gathered, 7)
 
 
 def test_layers_that_are_not_alike_are_noticed() -> None:

@@ -175,6 +175,13 @@ def test_what_cannot_be_replayed_is_named(name):
         all_of_it()
 
 
+def test_one_call_that_does_it_all_is_named_as_such():
+    with pytest.raises(Refused, match="several operators in one call"):
+        form.operator("torch_nn::_linear_cross_entropy_batch_chunked")
+    with pytest.raises(Refused, match="none of torch's own operators"):
+        form.operator("mine::all_of_it")
+
+
 def test_a_number_may_be_looked_at():
     def work(x, y):
         assert not torch.isnan(x).any()

@@ -174,6 +174,8 @@ class Record:
 @functools.cache
 def operator(name: str) -> Callable[..., Any]:
     """The operator of this name. Raises Refused for one that is not listed."""
+    if re.fullmatch(r"torch\w*::\w+(\.\w+)?", name):  # such as torch_nn's: made of ATen's, and seen as one
+        raise Refused(f"`{name}` does the work of several operators in one call: write it out with plainer ones")
     if not re.fullmatch(r"aten::\w+(\.\w+)?", name):
         raise Refused(f"`{name}` is none of torch's own operators: use those alone")
     kind, _, overload = name.removeprefix("aten::").partition(".")
