@@ -635,19 +635,19 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, An
 def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -> None:
     from unittest import mock
 
-    from course_utils.trace import tracer
+    from course_utils.trace import runs
 
     seen: set[str] = set()
     for name, (build, shape, options) in NETWORKS.items():
-        with mock.patch.object(tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")):
+        with mock.patch.object(runs, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")):
             meta = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
-        with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
+        with mock.patch.object(runs, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
             fake = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
         seen.update(op for op, phase in zip(meta.event_ops, meta.event_phase, strict=True) if phase < 2)
         assert meta.event_ops == fake.event_ops, name
         for array in ("fixed", "per_sample", "birth", "death", "role"):
             assert getattr(meta, array).tolist() == getattr(fake, array).tolist(), (name, array)
-    assert sorted(tracer.SAME_AS_CPU - seen - {"end"}) == []
+    assert sorted(runs.SAME_AS_CPU - seen - {"end"}) == []
 
 
 def in_bfloat16(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
@@ -663,7 +663,7 @@ def test_quick_fakes_are_those_of_torch(name: str, precision: str) -> None:
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from course_utils.trace import tracer
+    from course_utils.trace import runs
 
     build, shape, options = NETWORKS[name]
     if precision == "weights":
@@ -671,8 +671,8 @@ def test_quick_fakes_are_those_of_torch(name: str, precision: str) -> None:
         if options.get("input_dtype") is None:
             options = {**options, "input_dtype": torch.bfloat16}
     tapes = []
-    for fakes in (tracer.Fakes, FakeTensorMode):
-        with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()), mock.patch.object(tracer, "Fakes", fakes):
+    for fakes in (runs.Fakes, FakeTensorMode):
+        with mock.patch.object(runs, "SAME_AS_CPU", frozenset()), mock.patch.object(runs, "Fakes", fakes):
             traced = training_step(build(), shape, None, "sgd", precision, "cpu", **options)
             tapes.append(traced.at(5).tape)
     assert tapes[0].event_ops == tapes[1].event_ops
