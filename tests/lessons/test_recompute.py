@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from oracles import LARGE, Case, blank, live_storages_timeline, mem_tracker_timeline
 from small_nets import on_meta, operators
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from course_utils import networks
 from course_utils.machine.speed import predict_step
@@ -283,6 +285,28 @@ class TestTraining:
         assert norm == {f"1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
         assert {f"{name}.grad" for name, _ in self.make().named_parameters()} <= dropout
 
+    def test_what_the_lesson_says_of_the_older_way(self) -> None:
+        """It runs a segment to its end again, and gives no gradients to one whose input needs none."""
+        ran = []
+        segment, head = nn.Sequential(nn.Tanh(), nn.Linear(4, 4)), nn.Linear(4, 1)
+        segment[1].register_forward_hook(lambda *_: ran.append(reentrant))
+        trained = {}
+        for reentrant in (False, True):
+            for needs in (True, False):
+                segment.zero_grad()
+                x = torch.randn(3, 4, requires_grad=needs)
+                with warnings.catch_warnings(action="ignore"):
+                    head(checkpoint(segment, x, use_reentrant=reentrant)).sum().backward()
+                trained[reentrant, needs] = segment[1].weight.grad is not None
+        assert trained == {(False, True): True, (False, False): True, (True, True): True, (True, False): False}
+        assert Counter(ran) == {False: 2, True: 3}  # of two steps each; without a gradient nothing runs again
+
+    @pytest.mark.parametrize("layer", [nn.ReLU, nn.LeakyReLU, nn.SiLU, nn.Dropout])
+    def test_torch_refuses_a_segment_that_begins_in_place(self, layer: type[nn.Module]) -> None:
+        segment, x = nn.Sequential(layer(inplace=True), nn.Linear(4, 4)), torch.randn(3, 4, requires_grad=True)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            checkpoint(segment, 1 * x, use_reentrant=False).sum().backward()
+
     def test_the_layers_are_shared_and_put_back(self) -> None:
         net = self.make()
         again = checkpointed(net, [(0, 5)])
@@ -402,6 +426,18 @@ class TestSegments:
         parameters = 138_357_544
         fixed, one_map = 4 * (3 * parameters + 128 * 3 * 224 * 224), 4 * 128 * 64 * 224 * 224
         assert ledger.peak_bytes - fixed == pytest.approx(3 * one_map, rel=1e-3)
+
+    def test_no_segment_of_the_best_cuts_of_resnet_can_go(self) -> None:
+        """Left out, or made one with the next, it raises the peak."""
+        network = networks.NETWORKS["ResNet-50"]
+        chain = Chain(on_meta(network.build), network.input_shape, network.classes)
+        best = chain.least_peak(64)
+        least = chain.step(best).at(64).peak_bytes
+        for i in range(len(best)):
+            ways = [(*best[:i], *best[i + 1 :])]
+            if i + 1 < len(best):
+                ways.append((*best[:i], (best[i][0], best[i + 1][1]), *best[i + 2 :]))
+            assert all(chain.step(way).at(64).peak_bytes > least for way in ways)
 
     @pytest.mark.parametrize(("name", "lowest"), [("VGG-16", 0.78), ("GoogLeNet", 0.35)])
     def test_less_memory_takes_more_time_and_stays_below_the_limit(self, name: str, lowest: float) -> None:
