@@ -170,7 +170,7 @@ class Runs:
             LeakError: it leaves more behind every time it runs.
         """
         self._state.look()
-        with self.draws.watched(self._state.generators):
+        with self.draws.watched(self._state.generators), torch.random.fork_rng(devices=()):
             try:
                 return contextvars.copy_context().run(self._run, batch)
             finally:  # what a step keeps is of its batch
@@ -230,7 +230,7 @@ class Runs:
                 self._left = []
                 gc.collect()
                 self._left = recorder.left_behind()
-        layers = ", ".join(sorted({layer for *_, layer, _ in self._left})[:3])
+        layers = ", ".join(sorted({layer or self.name for *_, layer, _ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
             "stores before it stores more"

@@ -386,6 +386,16 @@ def test_an_own_generator_of_random_numbers_is_noticed_and_put_back(make: Callab
     assert any("draws random numbers in Python" in text for text in said(step))
 
 
+def test_a_step_that_sows_torchs_generator_leaves_it_as_it_was() -> None:
+    def sown(net: Any, x: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return chain(net, F.dropout(x))
+
+    before = torch.get_rng_state()
+    assert not said(trace(Net(sown)))
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_an_iterator_that_a_step_takes_the_next_of_is_said() -> None:
     turn = iter([False, True] * 100)
     step = trace(Net(lambda net, x: chain(net, x).square() if next(turn) else chain(net, x)))
