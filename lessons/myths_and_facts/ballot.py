@@ -44,7 +44,7 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
     def __init__(self, numbers: Sequence[int]) -> None:
         unknown = [number for number in numbers if number not in CLAIMS]
         if unknown:
-            raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
+            raise CourseError(f"no claim number {unknown[0]}; there are {min(CLAIMS)} to {max(CLAIMS)}")
         self.numbers = tuple(numbers)
         self.buttons = {  # each as wide as its words: a width in em cuts them in some fonts
             number: widgets.ToggleButtons(options=VOTES, value=None, style={"button_width": "auto"})

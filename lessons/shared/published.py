@@ -87,9 +87,37 @@ TIMES: tuple[PublishedTime, ...] = (
     ),
 )
 
+# The other networks that the same README times on the Xeons: apart from TIMES, whose networks `benchmarks/speed.py`
+# predicts. The GTX 1080's 8 GB do not hold ResNet-200's 16 images.
+OTHER_TIMES: tuple[PublishedTime, ...] = (
+    *_johnson("VGG-19", XEONS, [("Torch", 3609.78, 9849.23)]),
+    *_johnson("VGG-19", "Tesla K40", [("cuDNN 5.0", 325.18, 1129.65)]),
+    *_johnson("VGG-19", "Titan X (Maxwell)", [("cuDNN 4.0", 139.01, 418.22), ("cuDNN 5.1", 73.66, 225.14)]),
+    *_johnson("VGG-19", "GTX 1080", [("cuDNN 5.1", 68.95, 210.39)]),
+    *_johnson("VGG-19", "Titan X (Pascal)", [("cuDNN 5.1", 48.09, 147.32)]),
+    *_johnson("ResNet-18", XEONS, [("Torch", 847.46, 2195.78)]),
+    *_johnson("ResNet-18", "Tesla K40", [("cuDNN 5.0", 51.07, 168.30)]),
+    *_johnson("ResNet-18", "Titan X (Maxwell)", [("cuDNN 4.0", 21.54, 63.80), ("cuDNN 5.1", 16.87, 51.42)]),
+    *_johnson("ResNet-18", "GTX 1080", [("cuDNN 5.1", 14.62, 43.94)]),
+    *_johnson("ResNet-18", "Titan X (Pascal)", [("cuDNN 5.1", 10.14, 31.54)]),
+    *_johnson("ResNet-34", XEONS, [("Torch", 1530.01, 3965.21)]),
+    *_johnson("ResNet-34", "Tesla K40", [("cuDNN 5.0", 95.11, 303.80)]),
+    *_johnson("ResNet-34", "Titan X (Maxwell)", [("cuDNN 4.0", 40.12, 116.11), ("cuDNN 5.1", 27.33, 80.23)]),
+    *_johnson("ResNet-34", "GTX 1080", [("cuDNN 5.1", 24.50, 72.09)]),
+    *_johnson("ResNet-34", "Titan X (Pascal)", [("cuDNN 5.1", 17.01, 51.59)]),
+    *_johnson("ResNet-152", XEONS, [("Torch", 6572.17, 16872.78)]),
+    *_johnson("ResNet-152", "Tesla K40", [("cuDNN 5.0", 319.80, 1146.73)]),
+    *_johnson("ResNet-152", "Titan X (Maxwell)", [("cuDNN 4.0", 150.90, 419.54), ("cuDNN 5.1", 124.04, 345.45)]),
+    *_johnson("ResNet-152", "GTX 1080", [("cuDNN 5.1", 109.32, 314.30)]),
+    *_johnson("ResNet-152", "Titan X (Pascal)", [("cuDNN 5.1", 75.45, 217.91)]),
+    *_johnson("ResNet-200", XEONS, [("Torch", 8666.43, 22425.16)]),
+    *_johnson("ResNet-200", "Tesla K40", [("cuDNN 5.0", 428.03, 1485.24)]),
+    *_johnson("ResNet-200", "Titan X (Maxwell)", [("cuDNN 4.0", 203.52, 559.87), ("cuDNN 5.1", 169.62, 553.42)]),
+    *_johnson("ResNet-200", "Titan X (Pascal)", [("cuDNN 5.1", 104.74, 296.51)]),
+)
+
 # Both cards with the same libraries, in one month on one machine: the README at 0367b1f (July 2016); later ones leave
-# the K40 out. Forward and backward, 16 images, ms: K40, Titan X (Maxwell). AlexNet is there with cuDNN alone. The rest
-# of that table (VGG-19, other ResNets) is of no other use here, so it is not in TIMES.
+# the K40 out. Forward and backward, 16 images, ms: K40, Titan X (Maxwell). AlexNet is there with cuDNN alone.
 CUDNN, OWN_KERNELS = "cuDNN", "Torch's own kernels"
 ON_BOTH: dict[str, dict[str, tuple[float, float]]] = {
     CUDNN: {

@@ -50,17 +50,19 @@ def _gpu(inputs: int, units: int, link: str | None = None) -> BatchTimes:
 
 def speed_ups() -> list[tuple[PublishedTime, float]]:
     """Published GPU times, and how many times faster each is than the Xeons on the same network and batch."""
-    cpu = {(row.network, row.batch): row.both_ms for row in published.TIMES if row.device == published.XEONS}
+    times = published.TIMES + published.OTHER_TIMES
+    cpu = {(row.network, row.batch): row.both_ms for row in times if row.device == published.XEONS}
     return [
         (row, cpu[row.network, row.batch] / row.both_ms)
-        for row in published.TIMES
+        for row in times
         if row.device != published.XEONS and (row.network, row.batch) in cpu
     ]
 
 
 def own_kernels() -> dict[str, list[float]]:
     """How many times faster than the Xeons two cards were without cuDNN, on the networks of `speed_ups`."""
-    cpu = {row.network: row.both_ms for row in published.TIMES if row.device == published.XEONS}
+    on_xeons = (row for row in published.TIMES + published.OTHER_TIMES if row.device == published.XEONS)
+    cpu = {row.network: row.both_ms for row in on_xeons}
     times = published.ON_BOTH[published.OWN_KERNELS]
     return {card: [ms / times[name][i] for name, ms in cpu.items()] for i, card in enumerate((KEPLER, CARD))}
 
