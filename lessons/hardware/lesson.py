@@ -208,6 +208,9 @@ print(f"the trace: {format_bytes(peak)}, {100 * (peak / by_hand - 1):.0f} % more
 #   context.
 # - It *does not fit* if its tensors and the small context are more than the card.
 # - Between the two it is *tight*: it may run or fail.
+#
+# Programs see a little less of a card than was sold. Where no source tells how much, we take what was sold: *fits* is
+# then a little too generous.
 
 
 # %% slide="skip" folded=true
@@ -282,7 +285,7 @@ reveal(
 # During Adam's update a parameter takes 20 bytes, but the maps are gone by then (all but GPT-2's scores): the batch itself
 # is left. So check this moment separately:
 #
-# > 20 bytes · parameters + the batch itself ≤ card − context
+# > 20 bytes · parameters + the batch itself + cuBLAS's 16 MiB ≤ card − context
 #
 # Here with momentum and a context of 512 MiB:
 
@@ -344,8 +347,8 @@ input_bytes = adds(adam, 128)
 alone = bisect_right(range(1, 10**5), room, key=lambda n: adam.at(n).peak_bytes)
 print("The dense net with Adam, 1,536 MiB, up to which batch")
 print(f"  by the first condition {first // sample:,}")
-print(f"  by the second {second // input_bytes:,}", end=", ")
-print(f"less cuBLAS's 16 MiB {(second - 16 * MIB) // input_bytes:,}")
+print(f"  by the second {(second - 16 * MIB) // input_bytes:,}", end=", ")
+print(f"if it left out cuBLAS {second // input_bytes:,}")
 print(f"  tensors alone {alone:,}")
 
 # %% [markdown] slide="notes"
@@ -354,9 +357,9 @@ print(f"  tensors alone {alone:,}")
 # attention stores none of its own scores.
 #
 # The rule promises too much for all but GPT-2, most for AlexNet. Its batches are close to *tensors alone*. Both leave out
-# the gaps, and scratch memory of kernels that *fits up to* allows for. The rule also errs in the other direction: it adds
-# all gradients to all maps, though four of these peaks come before most gradients exist. On this card that counts for
-# less: no network fits a larger batch than by the rule.
+# the gaps and the scratch memory of convolutions, which *fits up to* allows for; the rule's first condition also leaves
+# out cuBLAS's. It errs in the other direction too: it adds all gradients to all maps, though four of these peaks come
+# before most gradients exist. On this card that counts for less: no network fits a larger batch than by the rule.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -629,7 +632,7 @@ print(f"{drift(False, unlike):4.1f} % in eval(), called after model.train()")
 
 # %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
-# `model.train()`.
+# `model.train()`. (In training mode a batch norm also answers by the batch's own mean and variance.)
 
 # %% [markdown] slide="subslide"
 # **Does the head learn enough?** Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is
@@ -717,7 +720,7 @@ whole_step, *frozen_steps = (1e3 * one for one in seconds)
 print(f"a step on one thread, best of 400 in turns: {whole_step:.2f} ms,", end=" ")
 print("frozen", ", ".join(f"{one:.2f}" for one in frozen_steps), "ms")
 saved = (100 * (1 - one(frozen_steps) / whole_step) for one in (max, min))
-print("freezing saved {:.0f} to {:.0f} % of the time:".format(*saved), end=" ")
+print("freezing saved {:.0f} to {:.0f} % of the time".format(*saved))
 print("the three frozen ones do equal work, so their difference is noise")
 with digits.one_thread():
     torch.backends.mkldnn.enabled = False  # oneDNN, which computes convolutions on a CPU
@@ -729,8 +732,8 @@ with torch.no_grad():
 print(f"outputs of the pretrained backbone: {times:.0f} times as large as of a random one")
 
 # %% [markdown] slide="notes"
-# Freezing takes away the backbone's backward pass: about two thirds of a step's operations. The measured peaks also
-# have scratch memory of oneDNN, PyTorch's library of convolutions on a CPU.
+# Freezing takes away the backbone's backward pass: about two thirds of a step's operations. In the stored copy it saved
+# less of the time; we have not measured why. The measured peaks also have scratch memory of oneDNN, PyTorch's library of convolutions on a CPU.
 #
 # Two seeds cannot show whether freezing costs accuracy, and our digits are too easy to show that the backbone's training
 # helps: random weights whose outputs are made as large serve about as well. On photographs of 205 kinds of places one
@@ -797,8 +800,8 @@ reveal(
 # In the table below *samples a second* come from lesson 01's model in float32. Where somebody has timed the card, we
 # correct the model: *model / timed* says how many times too fast it was, and the speed is divided by it. A name after it
 # means that another network was timed. *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08); where
-# nobody timed that, the number is missing. **=** marks a tie with the cheapest rented card: the dearer of the two costs
-# at most 13 % more. For other cards the table may name another share (*Further*).
+# nobody timed that, the number is missing. **=** marks cards within 13 % of the cheapest rented one: lists of timings
+# disagree by as much. A new card may widen the band (*Further*).
 #
 # <details><summary>What else the table takes for granted</summary>
 #
@@ -808,7 +811,7 @@ reveal(
 # - *Days* are around the clock, on Kaggle 30 hours a week.
 # - An hour on your own card costs electricity and its share of half the price, lost in two years at 20 hours a week.
 #   The half, the computer's 500 and 0.20 a kWh are our guesses.
-# - The 13 % are Lambda's alone: in mixed precision an RTX 3090 was 0.96 times as fast as a V100 in 2020 and 1.09 times
+# - The 13 % are Lambda's and ResNet-50's alone: in mixed precision an RTX 3090 was 0.96 times as fast as a V100 in 2020 and 1.09 times
 #   in 2022 (*Further*). The RTX A5000 was timed between the two. The RTX 5090's source trained on CIFAR-10 and names no
 #   image size.
 #
@@ -852,15 +855,15 @@ for cards, one in ((1, "T4"), (2, "T4"), (1, "RTX A5000"), (1, "RTX 3090"), (1, 
 # With 150 GB of storage while it runs, 2 cents an hour, 300 dollars pay for 21 such runs, in mixed precision for 36, the
 # hours of loading not counted.
 #
-# At Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and two take 13. Kaggle's machine had two cores in
-# a run of 2024 (*Further*). If they decode no more than one T4 trains, the second does not help: store small images, and
-# there is less to decode. Its sessions end after some hours: keep checkpoints.
+# At Kaggle's 30 hours a week, one T4 takes 26 days in mixed precision, and two at least 13 (if they were twice as fast as
+# one; lesson 11). Kaggle's machine had two cores in a run of 2024 (*Further*): if each decodes as fast as a thread here,
+# they suffice for both cards. If not, store small images. Its sessions end after some hours: keep checkpoints.
 #
 # The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see
 # below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to 54 % too fast.
 #
 # A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. By
-# NVIDIA's own program it was 1.4 times as fast (*Further*) and an A100 1.8 times. We found no A5000 timed by that.
+# NVIDIA's own program it was 1.4 times as fast (*Further*). We found no A5000 timed by that.
 #
 # Do transformers choose another card? Samples for a dollar, beside the card that gives most (empty: not timed):
 
@@ -871,8 +874,9 @@ choices(rents)
 # %% [markdown] slide="notes"
 # For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2022 the two tie, by that
 # of 2020 they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
-# transformers, too, the A5000 is the cheapest or ties, but for Transformer-XL in float32: there the RTX 4090 gives 1.3
-# times as much for a dollar.
+# transformers, too, the A5000 is the cheapest or ties, but for Transformer-XL in float32. That rests on one odd
+# timing: there the RTX 3090 is 1.5 times as fast as the A5000, in the other rows 1.2 to 1.3 times. Perhaps the A5000
+# did not use TF32 there.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090, 4090
 # and 5090, the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further
@@ -920,8 +924,8 @@ pd.DataFrame(
 
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
-# take them 12 hours and a T4 11 minutes: borrow one. All of this supposes that images come decoded, and the line on 16
-# cores that they scale perfectly. Even so it takes months and costs more than the rented card's run: it is for small jobs.
+# take them 12 hours and a T4 11 minutes: borrow one. Decoding is not counted, and the 16 cores are assumed to scale
+# perfectly. Even so ImageNet takes months and costs more than the rented card's run: use a CPU for small jobs only.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a
@@ -931,17 +935,17 @@ pd.DataFrame(
 flips(task, most, rents, known)
 
 # %% [markdown] slide="notes"
-# The RTX 4090 ties up to 0.32 dollars in float32: not at RunPod's 0.34. RunPod's other tier, Secure, asked 0.69 for it,
-# 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and 0.26 for the RTX A4000 and A5000, and had no V100. Put these in:
-# which card now?
+# The RTX 4090 ties up to 0.32 dollars in float32: not at RunPod's 0.34. RunPod's Secure tier (its own data centers; in
+# Community others rent out their machines) asked 0.69 for it, 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and
+# 0.26 for the RTX A4000 and A5000, and had no V100. Put these in: which card now?
 #
 # <details><summary>What you will see</summary>Of the rented ones the RTX A5000, and no tie, but for Transformer-XL in
 # float32: there the RTX 4090 is the cheapest, and the A5000 ties. Your own RTX 3090 of 500 dollars is cheaper still: a
 # run costs 13 dollars, on the A5000 20.</details>
 #
-# And when is your own card cheaper than a rented one? Row one: the rent at which an A5000 does a 3090-hour of work. The
-# other rows are real rents of a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43 hours a week
-# (rounded up) for two years; if it works 20, you need 53 % of your money back when you sell.
+# And when is your own card cheaper than a rented one? Row one: what an A5000 costs for the work that a 3090 does in an
+# hour. The other rows are real rents of a 3090. Read *43 h; 53 %* so: if you cannot sell your card, it has to work 43
+# hours a week (rounded up) for two years; if it works 20, you need 53 % of your money back when you sell.
 #
 # *+ 150 GB* keeps your data there between runs: at RunPod Community a GB costs 10 cents a month while the machine runs
 # and 20 while it is stopped, in Secure's network volumes 7.
@@ -953,15 +957,15 @@ asked = {f"{usd:.2f} for the same work, {other}": Rent(usd), **rents_asked(card,
 buying(own[card], asked, power[card], weekly, weeks)
 
 # %% [markdown] slide="notes"
-# At *0 h* storage alone costs more than the card: 718 dollars for two years on a machine that never
-# runs. Whoever loads the data anew for each run pays only while it runs.
+# At *0 h* storage alone costs more than the card: 718 dollars for two years on a machine that never runs. Whoever loads
+# the data anew for each run pays only while it runs.
 
 # %% [markdown] slide="subslide"
 # At these prices (rents 2025, used cards 2026):
 #
 # - **Nothing:** a T4; a CPU for a head on cached features.
 # - **300 dollars:** free until the code works; then rent an RTX A5000 at 0.16, or an RTX 3090 below 0.20.
-# - **1,000:** the same; or a used 3090 for 500, if it works 43 hours a week for two years, unsold.
+# - **1,000:** the same; or a used 3090 for 500, if it works 43 to 54 hours a week for two years, unsold.
 
 # %% [markdown] slide="notes"
 # What flips it:
@@ -969,11 +973,12 @@ buying(own[card], asked, power[card], weekly, weeks)
 # - *Nothing:* even a small batch with frozen layers does not fit a T4's 14.6 GiB, or 26 days are too long. Then rent.
 # - *300:* you are in a hurry: an RTX 4090 takes 56 % of the A5000's time for a fifth more money. Or the rents change:
 #   at 0.18, which OpenRelay asked in September 2026, 14 months later, a 3090 ties with that A5000 in float32 and is
-#   cheaper in mixed precision; its 4090, at 0.29, ties. Or you train Transformer-XL in float32, as above. A used RTX
-#   3060 of 300 dollars has to work 118 hours a week for two years, 59 if half comes back: rent.
-# - *1,000:* of the 43 hours 22 are enough if half comes back; with a 500-dollar computer it is 86 and 43. The table
-#   gives the hours a week above which, over two years, a used card costs less than renting the same work (float32,
-#   except one row). A computer around it counts as part of the price.
+#   cheaper in mixed precision; its 4090, at 0.29, ties. A used RTX 3060 of 300 dollars has to work 118 hours a week for
+#   two years, 59 if half comes back: rent.
+# - *1,000:* it is 43 hours beside a rented A5000, 54 beside that 3090 at 0.18. Of the 43 hours 22 are enough if half
+#   comes back; with a 500-dollar computer it is 86 and 43. The table gives the hours a week above which, over two years,
+#   a used card costs less than renting the same work (float32, except one row). A computer around it counts as part of
+#   the price.
 
 # %% slide="skip" folded=true
 cases, off = {}, 1 + spread()
@@ -1012,8 +1017,8 @@ judge([13, 14, 17, 18, 47])
 # ## Recap
 #
 # 1. A float32 parameter takes 12 bytes with momentum (16 in updates with weight decay), with Adam 16 (20 in updates).
-# 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept; above it, in VGG-16, nearly all
-#    are.
+# 2. Freezing saves gradients and state. Below the lowest trained layer no map is kept but its input; above it, in VGG-16,
+#    nearly all are.
 # 3. Free first; then rent the cheapest; buy for many hours.
 
 # %% [markdown] slide="skip"
@@ -1078,7 +1083,7 @@ for source, of in rented.groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
     told(f"an hour of {names}", f"{source}, {days}")
 for card in SMALL_CARDS.values():
-    told(f"rates of {card.name}", card.sources)
+    told(f"data of {card.name}", card.sources)
 for one in LENT:
     told(f"{one.cards} x {one.device}, lent", f"{one.source}, {one.seen}")
 for one in USED:
@@ -1103,8 +1108,8 @@ against_timings(timed_steps, halves)
 # The budgets take the gain that was timed: 1.8 times as fast was timed on the T4, the model has 5.6. Where two timed a
 # card, they take Lambda's.
 #
-# **Where the ties come from.** The same cards in four lists, images a second of ResNet-50 in float32 and mixed (NVIDIA's
-# A100 is an SXM card, Lambda's a PCIe card):
+# **Where the ties come from.** The same cards in four lists, images a second of ResNet-50 in float32 and mixed (Lambda's
+# A100 is a PCIe card with 40 GB, NVIDIA's another card):
 
 # %% slide="skip" folded=true
 print("by how much lists disagree on how many times as fast one card is as another:")

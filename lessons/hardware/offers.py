@@ -42,21 +42,27 @@ COMPARED = frozenset(one.device for one in RENTALS if one.provider == COMMUNITY)
 Checks = Mapping[str, "list[Check]"]
 
 
-def _ampere(name: str, gb: float, rate: float, tflops: float, tensor: float, sources: str, derived: str) -> Device:
-    return Device(name=name, year=2021, dies=1, memory_gb=gb, bandwidth_gb_s=rate, float32_tflops=tflops,
-                  float32_clock="boost", tensor_tflops=tensor, bfloat16=True, sources=sources, derived=derived,
-                  architecture="Ampere")  # fmt: skip
+def _ampere(
+    name: str, gb: float, seen: float, rate: float, tflops: float, tensor: float, sources: str, derived: str
+) -> Device:
+    return Device(name=name, year=2021, dies=1, memory_gb=gb, usable_gb=seen, bandwidth_gb_s=rate,
+                  float32_tflops=tflops, float32_clock="boost", tensor_tflops=tensor, bfloat16=True,
+                  sources=sources, derived=derived, architecture="Ampere")  # fmt: skip
 
 
 # Small cards that people rent and buy. The other lessons do not list them.
 SMALL_CARDS = {
     card.name: card
     for card in (
-        _ampere("RTX 3060", 12, 360, 12.7, 25.5, "pcpartdb.com",
+        _ampere("RTX 3060", 12, 11.76, 360, 12.7, 25.5,
+                "pcpartdb.com; PhotoMaker on GitHub, issue 47 (what PyTorch reports)",
                 "3,584 cores x 2 x 1,777 MHz; 112 tensor cores x 128 x 2 x 1,777 MHz / 2"),
-        _ampere("RTX A4000", 16, 448, 19.2, 76.7, "technical.city",
+        _ampere("RTX A4000", 16, 15.61, 448, 19.2, 76.7,
+                "technical.city; VGGT-Long on GitHub, issue 6 (what PyTorch reports)",
                 "tensor_tflops: 192 tensor cores x 128 x 2 x 1,560 MHz"),
-        _ampere("RTX A5000", 24, 768, 27.8, 111, "topcpu.net", "tensor_tflops: 256 tensor cores x 128 x 2 x 1,695 MHz"),
+        _ampere("RTX A5000", 24, 23.67, 768, 27.8, 111,
+                "topcpu.net; Accelerator-Simple-Template on GitHub, issue 7 (what PyTorch reports)",
+                "tensor_tflops: 256 tensor cores x 128 x 2 x 1,695 MHz"),
     )
 }  # fmt: skip
 

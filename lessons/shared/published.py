@@ -246,12 +246,12 @@ TRANSFORMERS: dict[str, dict[str, tuple[float, float]]] = {
 }
 # Cards that were timed more than once, ResNet-50, images a second in float32 (or TF32) and mixed: by LAMBDA; by the
 # same program in March and October 2020 (pytorch-train-throughput-fp{32,16}.csv at 000bc82, where the V100 has 32 GB;
-# days in results/); by CSDN; by NVIDIA, whose A100 is an SXM card.
+# days in results/); by CSDN; by NVIDIA, whose A100 is another product.
 TIMED_AGAIN: dict[str, dict[str, tuple[float, float]]] = {
     LAMBDA: {"V100": (369, 833), "RTX 3090": (513, 905), "RTX 4090": (721, 1301), "A100": (882, 1396)},
     LAMBDA_2020: {"V100": (368, 828), "RTX 3090": (471, 796), "A100": (744, 1120)},
     CSDN: {"RTX 3090": (489, 836), "RTX 4090": (699, 1224)},
-    NVIDIA: {"V100": (367, 1200), "A100": (938, 2470)},
+    NVIDIA: {"V100": (367, 1200), "A100 SXM, 80 GB": (938, 2470)},
 }
 
 # ResNet-50 in TensorFlow 2.0 on five cards, a T4 among them, batch 64: mixed precision "roughly results in a x2
@@ -297,7 +297,8 @@ class Rental:
 
 
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
-# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day.
+# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day. What they are: vendors.json
+# of RECEIPTS, "RunPod-operated datacentres" and "third-party hosts renting out their own hardware".
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
 # Dollars a GB and month there: of a running machine, of a stopped one, and in a volume that needs no machine.
 STORAGE_USD = {"running": 0.10, "stopped": 0.20, "network": 0.07}

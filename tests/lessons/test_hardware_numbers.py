@@ -176,9 +176,12 @@ def test_what_imagenet_costs_is_said() -> None:
     text = text_of_the_lesson()
     assert f"cost {plain} dollars on a rented RTX A5000 and {mixed} in mixed precision" in text
     days = [round(of("days, mixed", "lent by Kaggle", cards)) for cards in ("T4", "2 x T4")]
-    assert f"one T4 takes {days[0]} days in mixed precision, and two take {days[1]}." in text
+    assert f"one T4 takes {days[0]} days in mixed precision, and two at least {days[1]} (if they were twice" in text
     assert KAGGLE_CORES == 2
     assert "Kaggle's machine had two cores in a run of 2024 (*Further*)" in text
+    assert "if each decodes as fast as a thread here, they suffice for both cards" in text
+    (threads,) = re.findall(r"2 T4 trains [\d,]+: ([\d.]+) such threads", NOTEBOOK.read_text("utf-8"))
+    assert float(threads) < KAGGLE_CORES
     assert KAGGLE_CORES_SOURCE.startswith("a run's ")
     assert KAGGLE_CORES_SOURCE.endswith(" 2024-04")
     storage = 150 * STORAGE_USD["running"] / MONTH_HOURS
@@ -200,11 +203,11 @@ def test_a_tie_is_what_lists_of_timings_disagree_by() -> None:
     assert "=" not in str(budgets().loc[("rented", "RTX 5090"), "dollars; mixed"])
     assert not choices(change_cell()["rents"])["RTX 5090"].str.contains("=").any()
     text = text_of_the_lesson()
-    assert f"with the cheapest rented card: the dearer of the two costs at most {100 * spread():.0f} % more" in text
+    assert f"marks cards within {100 * spread():.0f} % of the cheapest rented one" in text
     lambdas = [name for name in TIMED_AGAIN if name.startswith("Lambda")]
     assert [name[-4:] for name in lambdas] == ["2022", "2020"]
     told = f"an RTX 3090 was {theirs:.2f} times as fast as a V100 in 2020 and {ours:.2f} times in 2022"
-    assert f"The {100 * spread():.0f} % are Lambda's alone: in mixed precision {told}" in text
+    assert f"The {100 * spread():.0f} % are Lambda's and ResNet-50's alone: in mixed precision {told}" in text
     names = {table.columns.name for table in (budgets(), choices(change_cell()["rents"]))}
     assert names == {f"tie (=): within {100 * spread():.0f} %"}
     newer = [one / other - 1 for one, other in zip(first["RTX 3090"], second["RTX 3090"], strict=True)]
@@ -235,8 +238,8 @@ def test_a_tie_has_two_ends_and_the_table_names_how_near_it_is() -> None:
     )
     more = {**given["rents"], "A100": 1.2}
     table = what_they_buy(step, given["most"], given["million"], offers(more, given["owned"], given["kwh"]), known())
-    assert 100 * spread([*COMPARED, "A100"]) == pytest.approx(52, abs=0.5)
-    assert table.columns.name == choices(more).columns.name == "tie (=): within 52 %"
+    assert 100 * spread([*COMPARED, "A100"]) == pytest.approx(24, abs=0.5)
+    assert table.columns.name == choices(more).columns.name == "tie (=): within 24 %"
     few = what_they_buy(step, 256, 0.1, offers({"T4": 0.2}, {}, 0.2), known())
     assert few.loc[("rented", "T4"), "dollars; mixed"] == f"0.035{TIE}; 0.019{TIE}"
     assert TIE not in few.loc[("lent by Kaggle", "T4"), "dollars; mixed"]
@@ -313,15 +316,14 @@ def test_what_decodes_gives_inputs_of_the_network() -> None:
     assert [bool((a == b).all()) for a, b in zip(was, frozen.parameters(), strict=True)] == [True, True, False, False]
 
 
-def test_by_nvidias_program_other_cards_were_faster_too() -> None:
+def test_by_nvidias_program_the_v100_was_faster_and_its_a100_is_another_card() -> None:
     lambdas, nvidias = (
         next(of for name, of in TIMED_AGAIN.items() if name.startswith(by)) for by in ("Lambda", "NVIDIA")
     )
     faster = nvidias["V100"][1] / lambdas["V100"][1]
-    other = nvidias["A100"][1] / lambdas["A100"][1]
-    told = f"By NVIDIA's own program it was {faster:.1f} times as fast (*Further*) and an A100 {other:.1f} times"
-    assert told in text_of_the_lesson()
-    assert {"V100", "A100"} == {*nvidias}
+    assert f"By NVIDIA's own program it was {faster:.1f} times as fast (*Further*)." in text_of_the_lesson()
+    assert {"V100", "A100 SXM, 80 GB"} == {*nvidias}
+    assert "A100" in lambdas
 
 
 def test_who_rents_an_a100_too_has_more_ties() -> None:
@@ -338,7 +340,17 @@ def test_the_cheapest_is_the_a5000_or_it_ties_but_for_one_transformer_in_float32
     assert found == ["RTX A5000", "RTX A5000", "RTX A5000", "V100", "RTX 4090", "RTX 4090"]
     without = table["RTX A5000"][~table["RTX A5000"].str.contains("=")]
     assert [*without.index] == [("Transformer-XL base", "float32")]
-    assert f"gives {1 / float(without.iloc[0]):.1f} times as much for a dollar" in text_of_the_lesson()
+    row = ("Transformer-XL base", 0)
+    times = {
+        (network, i): timed(network)["RTX 3090"][i] / timed(network)["RTX A5000"][i]
+        for network in ("ResNet-50", "BERT base", "Transformer-XL base")
+        for i in (0, 1)
+    }
+    others = [one for of, one in times.items() if of != row]
+    assert (
+        f"there the RTX 3090 is {times[row]:.1f} times as fast as the A5000, in the other rows" in text_of_the_lesson()
+    )
+    assert f"in the other rows {min(others):.1f} to {max(others):.1f} times." in text_of_the_lesson()
     assert list(table.loc["BERT base"].index) == ["float32", "mixed"]
     text = text_of_the_lesson()
     assert "For ResNet-50 the cheapest is the RTX A5000" in text
@@ -357,6 +369,7 @@ def test_the_cheapest_is_the_a5000_or_it_ties_but_for_one_transformer_in_float32
     assert timed_before({"RTX 3090": 0.22}, "RTX 3090", "RTX A5000") == []
     secure = {one.device: one.usd_per_hour for one in RENTALS if one.provider == SECURE}
     usd = [f"{secure[f'RTX {card}']:.2f}" for card in ("4090", "5090", "3090", "A4000", "A5000")]
+    assert "Secure tier (its own data centers; in Community others rent out their machines) asked" in text
     told = "asked {} for it, {} for the RTX 5090, {} for the RTX 3090, {} and {} for the RTX A4000 and A5000".format(
         *usd
     )
@@ -437,8 +450,10 @@ def test_the_decision_of_each_budget_follows_and_flips_as_said() -> None:
     assert lowest == min(given["own"]["RTX 3090"])
     table = pays().map(lambda told: told.removesuffix(" h"))
     alone, within = (list(table.loc[f"RTX 3090, {paid:,} paid"]) for paid in (lowest, lowest + 500))
-    assert f"a used 3090 for {lowest}, if it works {alone[0]} hours a week for two years, unsold." in text
-    told = f"of the {alone[0]} hours {alone[1]} are enough if half comes back; with a 500-dollar computer it is"
+    rented, _ = table.loc[f"RTX 3090, {lowest}, beside a rented one at 0.18"]
+    assert f"a used 3090 for {lowest}, if it works {alone[0]} to {rented} hours a week for two years, unsold." in text
+    assert f"it is {alone[0]} hours beside a rented A5000, {rented} beside that 3090 at 0.18." in text
+    told = f"Of the {alone[0]} hours {alone[1]} are enough if half comes back; with a 500-dollar computer it is"
     assert f"{told} {within[0]} and {within[1]}." in text
     small, sold = table.loc["RTX 3060, 300 paid"]
     told = f"A used RTX 3060 of 300 dollars has to work {small} hours a week for two years, {sold} if half comes back"
@@ -488,6 +503,7 @@ def test_the_rates_of_small_cards_are_cores_times_clock() -> None:
     for name, (cores, tensor_cores, clock, memory, bandwidth) in pages.items():
         card, halved = SMALL_CARDS[name], 1 if " A" in name else 2
         assert (card.memory_gb, card.bandwidth_gb_s) == (memory, bandwidth)
+        assert card.usable_gb == {"RTX 3060": 11.76, "RTX A4000": 15.61, "RTX A5000": 23.67}[name]  # their issues
         assert card.float32_tflops == pytest.approx(cores * 2 * clock / 1e3, rel=0.005)
         assert card.tensor_tflops == pytest.approx(tensor_cores * 128 * 2 * clock / 1e3 / halved, rel=0.005)
 
@@ -550,7 +566,7 @@ def test_the_stored_copys_16_cores_take_months() -> None:
     days, dollars = (float(one.replace(",", "")) for one in said)
     assert days > 60
     assert dollars > of("dollars", "rented", "RTX A5000")
-    assert "Even so it takes months and costs more than the rented card's run" in text_of_the_lesson()
+    assert "Even so ImageNet takes months and costs more than the rented card's run" in text_of_the_lesson()
 
 
 def test_up_to_which_rents_cards_tie() -> None:
