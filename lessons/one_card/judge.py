@@ -222,7 +222,8 @@ def _left(record: Record, values: Values, layers: Iterable[str]) -> Iterator[int
     found, width = replay(record, values), dict[int, int]()
     for ref in (ref for one in found.ran for ref in one.made):
         width[ref.storage] = min(width.get(ref.storage, 8), DTYPES[ref.dtype].itemsize)
-    known = {ref.storage for key, ref in record.marks.items() if ref is not None and key.startswith("gradient ")}
+    gradients = (ref for key, ref in record.marks.items() if ref is not None and key.startswith("gradient "))
+    known = {ref.storage for ref in (*record.inputs.values(), *gradients)}  # written into, maybe, and not made
     for name in layers:
         left = found.living[f"{name} end"]
         new = left.keys() & width.keys() - known

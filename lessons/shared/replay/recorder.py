@@ -155,6 +155,10 @@ class Recorder(TorchDispatchMode):
             self._dead.clear()
 
 
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided
+
+
 class Births(TorchDispatchMode):
     """Notes what operators make while it is active, any that torch has: how a network is made is not recorded."""
 
@@ -164,8 +168,9 @@ class Births(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for one in tree_leaves(out):
-            if isinstance(one, Tensor) and one.layout is torch.strided:
+        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if _is_dense(one)}
+        for one in filter(_is_dense, tree_leaves(out)):
+            if one.untyped_storage()._cdata not in given:  # what is written into, or viewed, is not made
                 self._made.append((weakref.ref(one.untyped_storage()), one.element_size()))
         return out
 
