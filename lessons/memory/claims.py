@@ -298,10 +298,10 @@ def _video() -> Finding:
 
 
 def epoch_peak(images: int, batch: int = 64, kept: bool = False) -> int:
-    """Bytes that an epoch of training on so many digits allocates at its peak, measured on the CPU.
+    """Bytes at the peak of an epoch of training on so many digits, measured on the CPU, with weights and momentum.
 
-    A dense network with momentum; each batch is copied from the images, which were there before. If they are `kept`
-    beside the network, their bytes are added. Fewer images than a batch are repeated until they fill one.
+    A dense network; each batch is copied from the images, which were there before. If they are `kept` beside the
+    network, their bytes are added. Fewer images than a batch are repeated until they fill one.
     """
     from course_utils.machine.measure import cpu_peak_above
     from lessons.shared import digits
@@ -320,7 +320,8 @@ def epoch_peak(images: int, batch: int = 64, kept: bool = False) -> int:
 
     with digits.one_thread():
         epoch()  # momentum is there from now on
-        return cpu_peak_above(epoch) + (x[:images].nbytes + y[:images].nbytes if kept else 0)
+        standing = 2 * sum(parameter.nbytes for parameter in model.parameters())
+        return standing + cpu_peak_above(epoch) + (x[:images].nbytes + y[:images].nbytes if kept else 0)
 
 
 @claim(71, DATAGURU, "Fewer training images need less GPU memory.")

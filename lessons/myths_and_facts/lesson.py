@@ -85,8 +85,8 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **does not hold**: in no case we tried. Such a sentence is *misleading* if it is true of another quantity that its
 #   source describes; otherwise it is *wrong*.
 #
-# A case is a network, a batch, a card or an option. A sentence with exceptions holds in part. Most verdicts rest
-# on thresholds that we chose.
+# A case is a network, a batch, a card or an option. A tally such as *1 of 8* counts cases that we chose; it is not how
+# often a sentence is true. A sentence with exceptions holds in part. Most verdicts rest on thresholds that we chose.
 #
 # <details><summary>How cases are chosen</summary>
 #
@@ -121,14 +121,16 @@ better[81] = (
     f"Under autocast a step's peak changes by {under[0]} (ResNet-50), {under[1]} (VGG-16) and "
     f"{under[2]} (a dense net); all in bfloat16, by {all_16[0]}, {all_16[1]} and {all_16[2]}. "
     "Float16 needs a scale for the loss, and weights in bfloat16 lose small updates; bfloat16 "
-    "under autocast rounds, but lost no gradient and no step."
+    "under autocast rounds, but kept the small gradient and the small step tried."
 )
 told(81, found, votes, better[81])
 
 # %% [markdown] slide="notes"
-# In float16 a small gradient becomes 0 without a scale for the loss; a trained network has such gradients (lesson 08).
+# In float16 a small gradient becomes 0 without a scale for the loss; a trained network's maps have such gradients
+# (lesson 08).
 # With weights in bfloat16 a step of 0.001, Adam's default, does not move a weight of 1. Bfloat16 under autocast
-# keeps both, and saves as much as float16. (It rounds. We count what stops training, not digits.)
+# keeps both, and saves as much as float16. (It rounds. We count a gradient that becomes 0 and a step
+# that moves nothing, not digits.)
 #
 # Under autocast only ResNet-50 comes near half (we accept a fall of more than 45 %). Weights and optimizer state stay in
 # 32 bits, and VGG-16's pooling layers, for one, keep an index of eight bytes for each value. The dense net, of 52 million
@@ -314,8 +316,9 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# *Misleading*, not *wrong*: he reports that his card was full, but the sentence names the network. The batch is our
-# choice. It takes about 60,000 samples for the network alone to fill 6 GiB.
+# *Misleading*, not *wrong*: he reports that his card was full, but the sentence names the network. Its layers are
+# 9000 × 4000 × 4000 × 32, as he prints them; the batch is our choice. It takes about 60,000 samples for the network alone
+# to fill 6 GiB.
 
 # %% slide="subslide" folded=true
 better[60] = (
