@@ -165,10 +165,8 @@ def shown(value: object) -> str:
         number = as_number(value)
         if isinstance(number, int):
             return f"{number:,}"
-        if number is not None and 1e4 <= abs(number) < 1e15:  # as a whole number beside it is written
-            whole = math.isclose(number, round(number), rel_tol=TOLERANCE)
-            written = (f"{number:,.{digits}f}" for digits in range(1, 7))
-            return f"{number:,.0f}" if whole else next(one for one in written if one.strip("0")[-1] != ".")
+        if number is not None and 1e4 <= abs(number) < 1e15:
+            return f"{round(number, 2):,.15g}"  # as a whole number beside it is written
         text = f"{number:,.6g}" if number is not None else repr(value)
     except Exception:  # noqa: BLE001 - an object of the learner's own may refuse to be shown
         return f"a {type(value).__name__}"
@@ -177,11 +175,9 @@ def shown(value: object) -> str:
 
 def what_it_is(value: object) -> str:
     """A value's kind as a message names it: "a number", "a text"."""
-    if isinstance(value, bool):
-        return "True or False"
     if as_number(value) is not None:
         return "a number"
-    kinds: dict[type, str] = {str: "a text", list: "a list", tuple: "a tuple", dict: "a dictionary", set: "a set"}
+    kinds = {bool: "True or False", str: "a text", list: "a list", tuple: "a tuple", dict: "a dictionary", set: "a set"}
     return kinds.get(type(value), f"a {type(value).__name__}")
 
 

@@ -84,7 +84,7 @@ def test_a_number_is_written_as_a_whole_one_only_if_it_is_one():
         12_345.96: "12,345.96",
         1_234_567.04: "1,234,567.04",
         -99_999.96: "-99,999.96",
-        12_345.678: "12,345.7",
+        12_345.678: "12,345.68",
         0.25: "0.25",
     }
     assert {number: shown(number) for number in parts} == parts
