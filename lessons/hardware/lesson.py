@@ -925,7 +925,7 @@ pd.DataFrame(
 # %% [markdown] slide="notes"
 # By the published times a head on 10,000 images takes the Xeons 26 minutes: a CPU is enough. All layers for 10 epochs
 # take them 12 hours and a T4 11 minutes: borrow one. Decoding is not counted, and the 16 cores are assumed to scale
-# perfectly. Even so ImageNet takes months and costs more than the rented card's run: use a CPU for small jobs only.
+# perfectly. Even so ImageNet takes weeks and costs more than the rented card's run: use a CPU for small jobs only.
 
 # %% [markdown] slide="subslide"
 # **What would turn the choice over?** The prices are of few sellers, each on one day (*Further*). Up to which rent does a

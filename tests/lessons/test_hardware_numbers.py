@@ -561,12 +561,13 @@ def test_what_a_cpu_is_enough_for_is_said() -> None:
     assert written == ["30 seconds", "2.5 minutes", "10 hours", "12 days"]
 
 
-def test_the_stored_copys_16_cores_take_months() -> None:
+def test_the_stored_copys_16_cores_take_weeks() -> None:
+    """29 days where nothing else ran when it was built, 211 where much did."""
     (said,) = re.findall(r"times the work of \d+: ([\d,]+) days, ([\d,]+) dollars at", NOTEBOOK.read_text("utf-8"))
     days, dollars = (float(one.replace(",", "")) for one in said)
-    assert days > 60
+    assert days > 20
     assert dollars > of("dollars", "rented", "RTX A5000")
-    assert "Even so ImageNet takes months and costs more than the rented card's run" in text_of_the_lesson()
+    assert "Even so ImageNet takes weeks and costs more than the rented card's run" in text_of_the_lesson()
 
 
 def test_up_to_which_rents_cards_tie() -> None:
