@@ -35,8 +35,7 @@ def live_style(cells: Sequence[NotebookNode]) -> dict[str, Any]:
         ", ".join(f"{PRESENTING} {part}".rstrip() for part in key.split(", ")): value for key, value in STYLE.items()
     }
     long = [cell.id for cell in cells if cell.cell_type == "code" and not is_short(cell)]
-    if long:
-        hidden = (f'{PRESENTING} .jp-Cell[data-jpf-cell-id="{identity}"] .jp-Cell-inputWrapper' for identity in long)
+    if hidden := [f'{PRESENTING} .jp-Cell[data-jpf-cell-id="{identity}"] .jp-Cell-inputWrapper' for identity in long]:
         rules[", ".join(hidden)] = {"display": "none"}
     return {"styles": {":root": rules}}
 

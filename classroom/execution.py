@@ -31,8 +31,7 @@ class CellFailed(Exception):
 
     def __init__(self, cell_id: str, line: int, message: str) -> None:
         super().__init__(message)
-        self.cell_id = cell_id
-        self.line = line
+        self.cell_id, self.line = cell_id, line
 
 
 def import_path() -> str:
@@ -61,9 +60,9 @@ def execute(notebook: NotebookNode, folder: Path, label: str) -> NotebookNode:
         notebook, km=manager, timeout=CELL_TIMEOUT, record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}}, extra_arguments=["--log-level=ERROR"],
     )  # fmt: skip
-    codes = sum(cell.cell_type == "code" for cell in notebook.cells)
     begun = notebook.cells[:1]  # a kernel may die before any cell
     client.on_cell_execute = lambda cell, **_: begun.append(cell)
+    codes = sum(cell.cell_type == "code" for cell in notebook.cells)
     with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None) as bar:  # none where nobody watches
         client.on_cell_executed = lambda **_: bar.update()
         try:
@@ -82,8 +81,8 @@ def execute(notebook: NotebookNode, folder: Path, label: str) -> NotebookNode:
 def _own_signals(client: NotebookClient) -> Iterator[None]:
     """Leave SIGINT and SIGTERM to whoever handles them here: nbclient takes both, then fails at them."""
     in_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if in_main}
-    ours = {number: handler for number, handler in found.items() if callable(handler)}
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
+    ours = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
 
     def take_back(**_: object) -> None:
         for number, handler in ours.items():

@@ -33,8 +33,7 @@ def stated(root: Path) -> dict[str, Stated]:
     for topic, folder in topics(root).items():
         lesson, exercise = read_topic(folder)
         asked = sum(cell.options["minutes"] for cell in exercise if cell.kind == "question")
-        title, minutes = _said(lesson) if lesson else ("", 0)
-        made[topic] = Stated(title, minutes, asked)
+        made[topic] = Stated(*(_said(lesson) if lesson else ("", 0)), asked)
     return made
 
 

@@ -64,8 +64,7 @@ def jupyterlab(folder: Path, options: Sequence[str] = ()) -> list[str]:
     if os.name != "nt" and not sys.stdout.isatty():
         # Without a terminal Jupyter starts login shells, whose profile may begin the path anew.
         own["ServerApp.terminado_settings"] = str({"shell_command": [os.environ.get("SHELL") or "sh"]})
-    aliases = {"notebook-dir": "ServerApp.root_dir"}
-    named = {aliases.get(name, name) for name in (option.lstrip("-").partition("=")[0] for option in options)}
+    named = {option.lstrip("-").partition("=")[0].replace("notebook-dir", "ServerApp.root_dir") for option in options}
     settings = [f"--{name}={value}" for name, value in own.items() if name not in named]
     return [sys.executable, "-m", "jupyterlab", *settings, *options]
 

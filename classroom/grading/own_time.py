@@ -7,6 +7,7 @@ all time is a kernel's own.
 import contextlib
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 LEAST = 0.25  # of the clock's time that counts whatever is waited for: nothing is given more than four times its limit
@@ -21,28 +22,32 @@ class OwnTime:
 
     def __init__(self, process: int | None) -> None:
         self.process, self.seconds = process, 0.0
-        self._looked, self._waited = time.monotonic(), waited(process)
+        self._looked, self._shares = time.monotonic(), shares(process)
 
     def look(self) -> float:
-        """The seconds up to now. Of its threads, the one that waited most since the last look counts."""
-        now, waits = time.monotonic(), waited(self.process)
+        """The seconds up to now. The thread that waited most counts, but never less than what all of them ran."""
+        now, found = time.monotonic(), shares(self.process)
         passed = now - self._looked
-        starved = max((waits[thread] - self._waited.get(thread, 0.0) for thread in waits), default=0.0)
-        self.seconds += max(passed - starved, LEAST * passed)
-        self._looked, self._waited = now, waits
+        ran, waited = (new - old for new, old in zip(found, self._shares, strict=True))
+        starved = max(waited.values(), default=0) / 1e9
+        self.seconds += max(passed - starved, min(ran.total() / 1e9, passed), LEAST * passed)
+        self._looked, self._shares = now, found
         return self.seconds
 
 
-def waited(process: int | None) -> dict[str, float]:
-    """Seconds for which each thread of a process was ready and had no processor, by the thread's id."""
-    found = {}
-    with contextlib.suppress(OSError):  # it may end at any moment, and its threads before it
-        for thread in os.listdir(f"/proc/{process}/task") if process else ():
-            # Asked ten times a second, of every thread: without pathlib and text, which take three times as long.
-            path = f"/proc/{process}/task/{thread}/schedstat"
-            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb", buffering=0) as file:
-                found[thread] = int(file.read().split()[1]) / 1e9
-    return found
+def shares(process: int | None) -> tuple[Counter[str], Counter[str]]:
+    """For how many nanoseconds each thread, of a process and of what it started, ran, and was ready in vain."""
+    ran, waited, left = Counter[str](), Counter[str](), [process] if process else []
+    for one in left:
+        with contextlib.suppress(OSError):  # it may end at any moment, and its threads before it
+            for thread in os.listdir(f"/proc/{one}/task"):
+                # Asked ten times a second, of every thread: without pathlib and text, which take three times as long.
+                path = f"/proc/{one}/task/{thread}"
+                with contextlib.suppress(OSError, ValueError), open(f"{path}/schedstat", "rb", buffering=0) as file:
+                    ran[thread], waited[thread], _ = map(int, file.read().split())
+                with contextlib.suppress(OSError, ValueError), open(f"{path}/children", "rb", buffering=0) as file:
+                    left += map(int, file.read().split())
+    return ran, waited
 
 
 def child_of(process: int | None) -> int | None:

@@ -46,7 +46,7 @@ def one_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     lock = FileLock(folder / LOCK)
     lock.acquire()
-    before = os.environ.get("TMPDIR")
+    before = {name: value for name, value in os.environ.items() if name == "TMPDIR"}
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     here = threading.current_thread() is threading.main_thread()  # no other may set a handler
     handlers = {number: signal.signal(number, interrupt) for number in ENDING[1:] if here}
@@ -62,8 +62,7 @@ def one_folder() -> Iterator[Path]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         os.environ.pop("TMPDIR")
-        if before is not None:
-            os.environ["TMPDIR"] = before
+        os.environ.update(before)
         tempfile.tempdir = None
         lock.release()  # Windows removes no file that is open
         shutil.rmtree(folder, ignore_errors=True)

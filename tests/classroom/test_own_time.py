@@ -6,9 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from multiples import answer, build_course, imports_of_every_exercise, mark_stranger
 from nbformat import NotebookNode
@@ -16,7 +19,7 @@ from nbformat import NotebookNode
 from classroom.grading import own_time, sandbox
 from classroom.grading.graft import graft
 from classroom.grading.mark import QuestionMark
-from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
+from classroom.grading.own_time import LEAST, OwnTime, child_of, shares
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.notebooks import read_notebook
@@ -35,33 +38,73 @@ def three(n):
 
 
 @pytest.mark.parametrize(
-    ("starved", "own"),
-    [({}, 10.0), ({"1": 4.0}, 6.0), ({"1": 4.0, "2": 5.0}, 5.0), ({"1": 10.0}, 10 * LEAST), ({"3": 99.0}, 10 * LEAST)],
+    ("shared", "own"),  # by thread, what it ran and waited in ten seconds
+    [
+        ({}, 10.0),
+        ({"1": (6.0, 4.0)}, 6.0),
+        ({"1": (1.0, 4.0), "2": (1.0, 5.0)}, 5.0),
+        ({"1": (0.0, 10.0)}, 10 * LEAST),
+        ({"3": (0.0, 99.0)}, 10 * LEAST),
+        ({"1": (5.0, 5.0), "2": (5.0, 5.0)}, 10.0),  # each waited for the other
+        ({"1": (2.0, 8.0), "2": (4.0, 6.0)}, 6.0),  # and both for others
+        ({"1": (10.0, 0.0), "2": (10.0, 0.0)}, 10.0),  # on two processors
+    ],
 )
-def test_what_a_kernel_waits_for_others_does_not_count(
-    starved: dict[str, float], own: float, monkeypatch: pytest.MonkeyPatch
+def test_what_a_kernel_waits_for_others_does_not_count_but_for_itself_it_does(
+    shared: dict[str, tuple[float, float]], own: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, waits = [100.0], {"1": 7.0, "2": 0.0}
+    clock, found = [100.0], (Counter({"1": int(3e9)}), Counter({"1": int(7e9)}))
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(own_time, "waited", lambda process: dict(waits))
+    monkeypatch.setattr(own_time, "shares", lambda process: tuple(one.copy() for one in found))
     counted = OwnTime(1)
     for _ in range(2):
         clock[0] += 5
-        for thread, seconds in starved.items():
-            waits[thread] = waits.get(thread, 0.0) + seconds / 2
+        for thread, both in shared.items():
+            for one, seconds in zip(found, both, strict=True):
+                one[thread] += int(seconds / 2 * 1e9)
         counted.look()
     assert counted.seconds == pytest.approx(own)
 
 
+@pytest.mark.parametrize("of", ["threads", "processes"])
+def test_what_starve_each_other_have_the_time_that_they_ran(of: str) -> None:
+    """Six on one processor: each waits for five sixths of the time, and all of it is their own."""
+    burn = f"""
+import multiprocessing, os, threading
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+def spin():
+    while True: pass
+make = threading.Thread if {of!r} == "threads" else multiprocessing.get_context("fork").Process
+for _ in range(5): make(target=spin, daemon=True).start()
+print(flush=True)
+spin()
+"""
+    with subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            hog.stdout.readline()
+            counted = OwnTime(hog.pid)
+            before = counted._shares[0].total()
+            for _ in range(10):
+                time.sleep(0.1)
+                counted.look()
+            assert counted.seconds >= 0.95 * (counted._shares[0].total() - before) / 1e9
+            assert counted.seconds > LEAST
+        finally:
+            for child in psutil.Process(hog.pid).children():
+                child.kill()
+            hog.kill()
+
+
 def test_of_a_process_that_is_not_there_the_clock_counts() -> None:
-    assert waited(None) == waited(2**22 + 1) == {}
+    assert shares(None) == shares(2**22 + 1) == (Counter(), Counter())
     assert OwnTime(2**22 + 1).look() >= 0
     assert child_of(None) is child_of(2**22 + 1) is None
 
 
 def test_a_process_that_ends_while_it_is_looked_at_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda path: ["1", "2"])
-    assert waited(2**22 + 1) == {}
+    assert shares(2**22 + 1) == (Counter(), Counter())
 
 
 @pytest.fixture
