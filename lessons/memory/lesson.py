@@ -163,8 +163,8 @@ print(f"{nested:,} bytes at the peak, with momentum; {named - nested:,} more wit
 print(f"which is the last layer's map: {output_map:,} bytes")
 
 # %% [markdown] slide="notes"
-# As long as the name `out` exists, the last layer's map stays, though nobody needs it any more: the mean is computed, and
-# its backward pass does without. At the peak there is one map more.
+# While the name `out` exists, the last layer's map stays, although nothing needs it: the mean is already computed, and its
+# backward pass does not use the map. At the peak there is one map more.
 #
 # Now both loops run for real. What the allocator hands out is counted, scratch memory included, so the share is smaller.
 # **Change the second loop, and run the cell.**
@@ -454,7 +454,7 @@ pd.Series(
     {
         "allocated: tensors, in blocks": allocated,
         "reserved but unallocated: gaps between them": cached,
-        "in use beyond that: the context, about": about(in_use - allocated - cached),
+        "in use beyond: context, other libraries, about": about(in_use - allocated - cached),
         "taken by other programs, or by the driver, about": about(total - in_use - free),
         "free": free,
     }
@@ -465,16 +465,17 @@ pd.Series(
 
 # %% [markdown] slide="notes"
 # 1. **Is that much left at all?** *Tried to allocate* is the segment that was missing; the tensor may be smaller. 20.00 MiB
-#    stands for any tensor of 1 to 10 MiB: then the message cannot say; go on with question 2. Any other segment is less
-#    than 2 MiB larger than its tensor. If it is larger than *free* and *unallocated* together by 2 MiB or more, no,
-#    however they lie: go on with question 3. Here the tensor had 20 to 22 MiB, and 195 MiB lay unallocated, in pieces
-#    that it could not use.
+#    stands for any tensor of 1 to 10 MiB: then the message cannot say; go on with question 2. Any other segment
+#    exceeds its tensor by less than 2 MiB. So if *Tried to allocate* exceeds *free* plus *unallocated* by 2 MiB or more,
+#    the tensor cannot fit, however the gaps lie: go on with question 3. Here the tensor had 20 to 22 MiB, and 195 MiB
+#    lay unallocated, in pieces that it could not use.
 # 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
 #    many more.
 # 3. **Is it other programs?** The message names those it can see, each as *Process … has … memory in use*; here none.
-#    `nvidia-smi` lists them, too. A notebook's kernel that was not shut down is one.
+#    If no line says *this process*, as in a container, one of them is yours: one with at least *allocated* and
+#    *unallocated* together. `nvidia-smi` lists them, too. A notebook's kernel that was not shut down is one.
 # 4. **Is the card full of your own tensors?** Here 97 % of it is allocated. Then ask *which role*, as this lesson does:
 #    trace the step, look at the skyline, and take the technique that lowers the tallest band.
 # 5. **Does *allocated* grow**, read at the same place of every step, on inputs of the same size? Then something keeps
@@ -506,7 +507,7 @@ pd.Series(
 # %% [markdown] slide="notes"
 # The *most* context is the largest that was reported for the card's architecture, the *least* is slightly below all
 # reports (lesson 02's *large* and *small* one). To see the gaps, `fit` replays PyTorch's allocator twice, beside each of
-# them. What convolutions want as workspace it has to guess. For a *tight* step it names the obstacle: context, gaps or
+# them. It has to guess how much workspace the convolutions will ask for. For a *tight* step it names the obstacle: context, gaps or
 # workspace.
 
 # %% slide="skip" folded=true

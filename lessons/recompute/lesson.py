@@ -163,8 +163,8 @@ print(f"{'·' * rest}░░░ = {rest + 3}: at the turn, where the loss adds th
 print(f"traced: {units(best):.0f} units at the peak, where even segments had {traced[6]:.0f}")
 
 # %% [markdown] slide="subslide"
-# What if every layer is a segment? Then every layer's input stays: the output of the Tanh before it, which that Tanh
-# kept anyway. Nothing is saved.
+# What if every layer is a segment? Then every layer's input is kept. It is the output of the Tanh before, which the
+# plain network keeps too. Nothing is saved.
 
 # %% [markdown] slide="notes"
 # And if each segment is itself cut into segments, and those again? Then a layer runs more than twice. Five ways for a
@@ -347,8 +347,8 @@ shown[["event", "phase", "layer", "again"]].join(sizes)
 # The backward pass of a convolution computes two products, the forward pass one.
 
 # %% [markdown] slide="notes"
-# So a step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n
-# checkpoints to deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
+# So a step is about three, and a second forward pass makes it four: a third more. Chen and others, who made √n
+# checkpoints known in deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
 # network of 1,000 layers.
 
 # %%
@@ -674,9 +674,9 @@ print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}"
 # To save a fifth of the memory costs a few per cent of time either way. But offload depends on the link: at half the
 # rate it costs 46 %. For half of the memory recomputing is far cheaper.
 #
-# Added to four even segments (*both*), offload gains nothing: of the maps at the peak only 196 MiB were kept since the
-# forward pass, the input of the segment at work, which must be on the card. **And both, with the best
-# even number of segments, 19, and every map moved (*all*)?**
+# Added to four even segments (*both*), offload gains nothing: at the peak only one map dates from the forward pass, the
+# 196 MiB that enter the segment at work. It is in use, and cannot be moved. **And both, with the best even number of
+# segments, 19, and every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -784,27 +784,29 @@ recompute_explorer()
 
 # %% [markdown] slide="notes"
 # Try three things. Which of the numbers of even segments on offer gives GoogLeNet the lowest peak? Then take *lowest
-# peak*. Give VGG-16 to *least time that fits* at batch 256 on a P100. Why does the dense net gain nothing?
+# peak*. Give VGG-16 to *least time that fits* at batch 256 on a P100. Why does the 52 M dense net gain nothing?
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
 # GoogLeNet at batch 64: 2.20 GiB all kept, 950.71 MiB in 8 even segments, 721.06 MiB by *lowest peak*. VGG-16 at 256
-# stays tight, at 10.89 GiB in 4.1 s: the tensors fit, but the free pieces may be too small for the 3.35 GiB of scratch
-# memory that a fast convolution may want. At the dense net's peak no map is alive but the loss.
+# needs 10.89 GiB and 4.1 s, and stays tight: the tensors fit, but a fast convolution may want 3.35 GiB of scratch memory
+# in one piece, and no free piece may be so large. At the dense net's peak no map is alive but the loss.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
 # 1. A segment keeps its input and computes the rest again.
 # 2. One extra forward pass makes a step about a third longer, and takes two thirds off ResNet-50's peak. VGG-16's
-#    lowest peak costs 5 %.
+#    lowest peak costs 5 % (modelled).
 # 3. Results stay the same, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
 # The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
 #
-# n equal layers hold the fewest units in about √n segments.
+# Of even cuts, about √n segments hold the fewest units of n equal layers; uneven cuts hold fewer.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.

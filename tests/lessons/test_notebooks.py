@@ -225,6 +225,14 @@ def test_texts_keep_the_course_voice(folder, topic):
             assert not found, f"{place(folder, topic, cell)}: write it without {found[0] if found else ''!r}"
 
 
+@pytest.mark.parametrize(("folder", "topic"), EXECUTED)
+def test_what_a_text_folds_it_closes(folder, topic):
+    for cell in planned(folder, topic).cells:
+        if cell.cell_type == "markdown":
+            folds, closes = (len(re.findall(tag, cell.source)) for tag in ("<details", "</details>"))
+            assert folds == closes, f"{place(folder, topic, cell)}: {folds} of <details>, {closes} of </details>"
+
+
 WIDE = 98  # characters of a printed line that JupyterLab shows whole in a window of 1100 x 800
 
 
