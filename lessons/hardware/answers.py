@@ -168,6 +168,12 @@ def frozen_up_to_the_last_trained(layers, input_values, batch, optimizer):
     return frozen_walking_down(layers[: last + 1], input_values, batch, optimizer) + above
 
 
+def frozen_with_every_output(layers, input_values, batch, optimizer):
+    state = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    values = sum(parameters * (2 + state if trained else 1) for parameters, _, trained in layers)
+    return 4 * (values + batch * (input_values + sum(outputs for _, outputs, _ in layers)))
+
+
 def frozen_with_the_root(layers, input_values, batch, optimizer):
     roots = sum(4 * parameters for parameters, _, trained in layers if trained) if optimizer == "adam" else 0
     return frozen_walking_down(layers, input_values, batch, optimizer) + roots
@@ -193,6 +199,7 @@ WRONG = {
     "frozen_step_bytes": [
         (lambda layers, values, n, _: RIGHT["frozen_step_bytes"][0](layers, values, n, "sgd"), "state is missing"),
         (frozen_up_to_the_last_trained, "above the last trained layer"),
+        (frozen_with_every_output, "the output of every layer"),
         (frozen_with_the_root, "The question leaves it out"),
     ],
 }

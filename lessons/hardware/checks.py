@@ -361,6 +361,9 @@ frozen_step_bytes = BytesCheck(
              "gradient on, and in this accounting it keeps its input too."),
         Slip("outputs instead of inputs", _step(maps=lambda layers: sum(o for _, o, _ in layers[_first(layers) :])),
              "You kept outputs. What a layer keeps for its backward pass is here its input, the output before it."),
+        Slip("every output", _step(maps=lambda layers: sum(outputs for _, outputs, _ in layers)),
+             "You kept the output of every layer. Kept are inputs, from the first trained layer up; the last output is "
+             "no layer's input."),
         Slip("the last output too", _step(maps=lambda layers: _needed(layers) + layers[-1][1]),
              "You kept the last layer's output as well. No layer reads it: kept are inputs."),
         Slip("no maps", _step(maps=lambda layers: 0),

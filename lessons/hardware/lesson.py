@@ -356,7 +356,8 @@ print(f"  tensors alone {alone:,}")
 # log-probabilities, and a gradient of each. These four take more than the maps of all the layers before, where
 # attention stores none of its own scores.
 #
-# The rule promises too much for all but GPT-2, most for AlexNet. Its batches are close to *tensors alone*. Both leave out
+# The rule promises too much for all but GPT-2, and most for AlexNet. The rule's batches are close to those of *tensors
+# alone*. Both leave out
 # the gaps and the scratch memory of convolutions, which *fits up to* allows for; the rule's first condition also leaves
 # out cuBLAS's. It errs in the other direction too: it adds all gradients to all maps, though four of these peaks come
 # before most gradients exist. On this card that counts for less: no network fits a larger batch than by the rule.
@@ -798,8 +799,8 @@ reveal(
 #   more. So *1,000 paid* means either an expensive 3090 alone, or a 500-dollar one with a 500-dollar computer.
 #
 # In the table below *samples a second* come from lesson 01's model in float32. Where somebody has timed the card, we
-# correct the model: *model / timed* says how many times too fast it was, and the speed is divided by it. A name after it
-# means that another network was timed. *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08); where
+# correct the model: *model / timed* says how many times too fast it was, and the table divides by it. A name after it is
+# the network that was timed instead. *Mixed* is mixed precision, 16-bit numbers where they suffice (lesson 08); where
 # nobody timed that, the number is missing. **=** marks cards within 13 % of the cheapest rented one: lists of timings
 # disagree by as much. A new card may widen the band (*Further*).
 #
@@ -862,8 +863,9 @@ for cards, one in ((1, "T4"), (2, "T4"), (1, "RTX A5000"), (1, "RTX 3090"), (1, 
 # The chips alone of the Xeons draw electricity for 450 dollars, more than any other row costs (for today's cores see
 # below). The RTX 3060 may be slower than this: on other cards from 2020 on the model was 5 to 54 % too fast.
 #
-# A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. By
-# NVIDIA's own program it was 1.4 times as fast (*Further*). We found no A5000 timed by that.
+# A V100 costs as little in mixed precision, but has 16 GB, no bfloat16, and needs PyTorch's builds for CUDA 12.6. In
+# NVIDIA's own run of the same program, with another memory layout (*channels last*), it was 1.4 times as fast
+# (*Further*). We found no A5000 timed so; the other *mixed* figures are without that layout, where it is known.
 #
 # Do transformers choose another card? Samples for a dollar, beside the card that gives most (empty: not timed):
 
@@ -872,11 +874,11 @@ print(*timed_before(rents, "RTX 3090", "RTX A5000"), sep="\n")
 choices(rents)
 
 # %% [markdown] slide="notes"
-# For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2022 the two tie, by that
-# of 2020 they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
+# For ResNet-50 the cheapest is the RTX A5000. It was timed in 2021. By the RTX 3090's timing of 2022 the two tie, by those
+# of 2020 and 2025 they do not. A run costs 0.5 to 2.3 dollars more on the RTX 3090, and takes less time by both. With
 # transformers, too, the A5000 is the cheapest or ties, but for Transformer-XL in float32. That rests on one odd
-# timing: there the RTX 3090 is 1.5 times as fast as the A5000, in the other rows 1.2 to 1.3 times. Perhaps the A5000
-# did not use TF32 there.
+# timing: there the RTX 3090 is 1.5 times as fast as the A5000, in the other rows 1.2 to 1.3 times. We do not know
+# why.
 #
 # <details><summary>How good are the speeds?</summary>The model is within a sixth of the timings of the RTX 3090, 4090
 # and 5090, the V100 and, with another network, the T4; of the A4000, the A5000, the H100 and the Xeons it is further
@@ -935,8 +937,8 @@ pd.DataFrame(
 flips(task, most, rents, known)
 
 # %% [markdown] slide="notes"
-# The RTX 4090 ties up to 0.32 dollars in float32: not at RunPod's 0.34. RunPod's Secure tier (its own data centers; in
-# Community others rent out their machines) asked 0.69 for it, 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and
+# The RTX 4090 ties up to 0.32 dollars in float32: not at RunPod's 0.34. RunPod's Secure tier (data centers of its partners;
+# in Community others rent out their machines) asked 0.69 for it, 0.89 for the RTX 5090, 0.43 for the RTX 3090, 0.29 and
 # 0.26 for the RTX A4000 and A5000, and had no V100. Put these in: which card now?
 #
 # <details><summary>What you will see</summary>Of the rented ones the RTX A5000, and no tie, but for Transformer-XL in

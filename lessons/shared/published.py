@@ -174,14 +174,15 @@ class PublishedHalves:
 
 SAKO = "deep-learning-benchmark, 2017-19"  # u39kun on GitHub, README at 1e7459b: everything in halves, no autocast
 # NVIDIA/DeepLearningExamples on GitHub, ResNet-50 v1.5 for PyTorch, README at 291f0d0: images a second on one GPU under
-# automatic mixed precision, with the memory format that tensor cores like; the V100 has 16 GB, the A100 80 GB.
+# automatic mixed precision, with the memory format that tensor cores like (channels last; the other rows without); the
+# V100 has 16 GB, the A100 80 GB. Batches of float32 and TF32 as in its configs.yml at 097c7ff; mixed, both have 256.
 NVIDIA = "NVIDIA, DeepLearningExamples, 2021"
 
 HALVES: tuple[PublishedHalves, ...] = (
     PublishedHalves(f"{SAKO}, PyTorch 0.3", "VGG-16", 16, "GTX 1080 Ti", 131.9 / 16, 117.6 / 16),
     PublishedHalves(f"{SAKO}, PyTorch 0.3", "VGG-16", 16, "V100", 83.5 / 16, 58.8 / 16),
     PublishedHalves(f"{SAKO}, PyTorch 1.0", "VGG-16", 16, "RTX 2080 Ti", 95.5 / 16, 68.1 / 16),
-    PublishedHalves(NVIDIA, "ResNet-50", 256, "V100", 1e3 / 367, 1e3 / 1200),
+    PublishedHalves(NVIDIA, "ResNet-50", 112, "V100", 1e3 / 367, 1e3 / 1200),
     PublishedHalves(NVIDIA, "ResNet-50", 256, "A100", 1e3 / 938, 1e3 / 2470, "TF32"),
 )
 
@@ -297,8 +298,9 @@ class Rental:
 
 
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
-# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day. What they are: vendors.json
-# of RECEIPTS, "RunPod-operated datacentres" and "third-party hosts renting out their own hardware".
+# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day. What they are: Secure runs in
+# "data centers by our trusted partners" (docs.runpod.io, FAQ), Community on "third-party hosts renting out their own
+# hardware" (vendors.json of RECEIPTS).
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
 # Dollars a GB and month there: of a running machine, of a stopped one, and in a volume that needs no machine.
 STORAGE_USD = {"running": 0.10, "stopped": 0.20, "network": 0.07}

@@ -152,8 +152,8 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
             "the mean of means",
             _MeanOfMeans,
             "The loss is nearly right. Either a short last piece is left out, or, in a mean of the pieces' means, it "
-            "has too much weight, or tokens are compared with the wrong labels. Add up the sums of all pieces, and "
-            "divide by the number of tokens.",
+            "has too much weight, or tokens are compared with the wrong labels, or numbers are rounded to 16 bits. "
+            "Add up the sums of all pieces in float32, and divide by the number of tokens.",
         ),
         Slip(
             "detached",

@@ -258,9 +258,9 @@ print(f"half of its arithmetic at 35 %: {share / 2 / 0.35:.2f} times as long")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# These times are predicted, not measured, and two errors of the model nearly cancel. It counts all pairs, where a causal
-# kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports 35 % of
-# the H100's peak for FlashAttention-2.
+# These times are predicted, not measured. Two errors of the model pull in opposite directions. It counts all pairs, where
+# a causal kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports
+# 35 % of the H100's peak for FlashAttention-2. At that rate they nearly cancel for the long text.
 
 # %% [markdown]
 # It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
@@ -353,10 +353,11 @@ for name in ("GPT-2", "GPT-2 XL"):
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. Tower
-# and layers are 14V to 34Lh, with V entries and L layers. GPT-2's vocabulary makes the tower most of its peak. GPT-2 XL peaks
-# at the loss too (34.1 GiB), but most of that is what its 48 wider layers keep. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output;
-# the 0.006 GiB still missing are what norms and attention note for each token.
+# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. The
+# tower is to what the layers keep as 14V to 34Lh: V entries of the vocabulary, L layers of width h. GPT-2's vocabulary
+# makes the tower most of its peak. GPT-2 XL peaks at the loss too (34.1 GiB), but most of that is what its 48 wider
+# layers keep. *Around the layers* are the embedding's output, its dropout mask, and the last norm's output; the 0.006 GiB
+# still missing are what norms and attention note for each token.
 #
 # The figure's bracket counts logits of both roles, feature maps and gradient maps. The green left at the end of the step
 # is `out`: logits held by a name that nobody reads any more. *Other*, in the update, is AdamW's temporaries.
@@ -460,7 +461,7 @@ side_by_side(peaks, "GiB", title=title)
 # %% [markdown] slide="slide"
 # ## What to compute again
 #
-# *Selective* checkpointing keeps a layer's maps but for the scores and their softmax and dropout, which it computes
+# *Selective* checkpointing keeps all of a layer's maps but those of s × s (scores, softmax, dropout). These it computes
 # again. *Full* checkpointing keeps a layer's input alone, 2 sbh, and computes the whole layer again.
 
 # %% slide="subslide"
@@ -508,8 +509,8 @@ reveal(
 
 # %% [markdown] slide="notes"
 # A piece's logits in 16 bits are freed by then, as no name holds them. One weight gradient already exists, the
-# vocabulary's, since each piece adds its share to it. *Around the layers* are dropout's first mask, the last layer's output,
-# the last norm's, and fifteen pieces of its gradient.
+# vocabulary's, since each piece adds its share to it. *Around the layers* are four things: the embedding's dropout mask, the
+# last layer's output, the last norm's output, and fifteen sixteenths of that output's gradient.
 
 # %% folded=true
 terms = {
@@ -595,17 +596,17 @@ rows = {
 }
 outside = ms["fused"] - 12 * layer[0]
 print(
-    f"outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms of GPT-2's fused step"
+    f"predicted, outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms of GPT-2's fused step"
 )
 pd.DataFrame(rows, ["before", "after", "more"]).T
 
 # %% [markdown] slide="notes"
-# A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
+# A layer does take a third longer, by this prediction. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
 # XL, with 48 wider layers, is nearer to the third.
 #
 # The last row is the whole price: the step takes nearly half as long again and needs a seventh of the memory. So begin
-# with *loss alone kept*, which runs the same operators. If that does not fit, go along the filled points: the loss in
-# place, then in pieces, and only then the layers.
+# with *loss alone kept*, which runs the same operators. If that does not fit, take the loss in place, then in pieces,
+# and then the layers too. (That order is GPT-2's. GPT-2 XL's layers keep more than its tower takes: begin with them.)
 #
 # What makes the loss longer? Endless bandwidth takes the traffic away, and leaves launches and arithmetic:
 
