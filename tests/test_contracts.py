@@ -36,3 +36,13 @@ def test_a_contract_breaks_where_an_import_is_turned_round(contract: str, tmp_pa
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     broken = [line for line in " ".join(ran.stdout.split()).split(" BROKEN")[:-1] if contract in line]
     assert (ran.returncode != 0, bool(broken)) == (bool(contract), bool(contract)), ran.stdout + ran.stderr
+
+
+MOST_LINES = 450  # of a module that is read in one sitting; a lesson's text is a notebook, and a test's file a list
+
+
+def test_no_module_is_too_long_to_be_read_in_one_sitting() -> None:
+    for package in (*PACKAGES, "website", "benchmarks"):
+        for module in (path for path in (ROOT / package).rglob("*.py") if path.name != "lesson.py"):
+            lines = len(module.read_text(encoding="utf-8").splitlines())
+            assert lines <= MOST_LINES, f"{module.relative_to(ROOT)} has {lines} lines, {MOST_LINES} at most: split it"

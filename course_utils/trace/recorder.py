@@ -9,7 +9,6 @@ An operator takes three steps here: it runs, on shapes (`Recorder._run`); what i
 (`_note`); `observers` see it, and an `Event` of `record` is left.
 """
 
-import sys
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,6 @@ _UNKNOWN_PARAMETER = (
     "it meets a parameter of shape {} that the trace has no copy of: let the step reach its network by an attribute, a "
     "closure or a name of its file"
 )
-FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
 
 @dataclass(frozen=True)
@@ -426,38 +424,3 @@ def _shape(value: Any) -> Any:
     if isinstance(value, Tensor):
         return list(value.shape)
     return [_shape(v) for v in value] if isinstance(value, tuple) else value
-
-
-def follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> list[Any]:
-    """Keep `recorder.modules` the stack of running modules by path. Returns the hooks' handles, to be removed."""
-    handles: list[Any] = []
-    for path, child in modules:
-        if not path:
-            continue
-
-        def enter(module: nn.Module, args: Any, path: str = path) -> None:
-            recorder.modules.append(path)
-
-        def leave(module: nn.Module, args: Any, out: Any, path: str = path) -> None:
-            error = sys.exception()
-            if error is not None:  # the innermost module is left first; to hold the error would hold its tensors
-                vars(error).setdefault(FAILED_IN, path)
-            recorder.modules.pop()
-
-        # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
-        handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave, always_call=True)]
-    return handles
-
-
-def follow_model(model: nn.Module, name: str, recorder: Recorder, kept: list[Any] | None) -> list[Any]:
-    """What runs after the whole network belongs to the loss. Its output is put into `kept`. Returns hooks' handles."""
-
-    def enter(module: nn.Module, args: Any) -> None:
-        recorder.modules[0] = name
-
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        recorder.modules[0] = LOSS
-        if kept is not None:
-            kept[:] = [out]
-
-    return [model.register_forward_pre_hook(enter), model.register_forward_hook(leave)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import gc
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -33,11 +34,12 @@ from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, as_on, state_of, updated
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
-from course_utils.trace.recorder import FAILED_IN, OPTIMIZER, Left, Recorder, follow_model, follow_modules
+from course_utils.trace.recorder import LOSS, OPTIMIZER, Left, Recorder
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
 from course_utils.trace.state import State
 
 STEPS = 10  # tried until a step leaves as much as it found
+FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -280,9 +282,9 @@ class Runs:
                 recorder.watch_tensor(tensor, ROLE["input"], layer)
             del layer, tensor
             record.events.append(Event("start", FORWARD, self.name))
-            handles = follow_modules(self.modules, recorder)
+            handles = _follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
-            handles += follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
+            handles += _follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
             try:
                 with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
@@ -390,3 +392,38 @@ class Runs:
 
     def _assume(self, *texts: str) -> None:
         self.assumptions.update(dict.fromkeys(texts))
+
+
+def _follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> list[Any]:
+    """Keep `recorder.modules` the stack of running modules by path. Returns the hooks' handles, to be removed."""
+    handles: list[Any] = []
+    for path, child in modules:
+        if not path:
+            continue
+
+        def enter(module: nn.Module, args: Any, path: str = path) -> None:
+            recorder.modules.append(path)
+
+        def leave(module: nn.Module, args: Any, out: Any, path: str = path) -> None:
+            error = sys.exception()
+            if error is not None:  # the innermost module is left first; to hold the error would hold its tensors
+                vars(error).setdefault(FAILED_IN, path)
+            recorder.modules.pop()
+
+        # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
+        handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave, always_call=True)]
+    return handles
+
+
+def _follow_model(model: nn.Module, name: str, recorder: Recorder, kept: list[Any] | None) -> list[Any]:
+    """What runs after the whole network belongs to the loss. Its output is put into `kept`. Returns hooks' handles."""
+
+    def enter(module: nn.Module, args: Any) -> None:
+        recorder.modules[0] = name
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        recorder.modules[0] = LOSS
+        if kept is not None:
+            kept[:] = [out]
+
+    return [model.register_forward_pre_hook(enter), model.register_forward_hook(leave)]

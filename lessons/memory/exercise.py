@@ -232,8 +232,8 @@ graded.largest_batch(largest_batch)
 # ## 6. A network that keeps too much
 #
 # Somebody wanted a plot of the maps, long ago. Nobody has made it since, but the network below still puts every map
-# into a list. Autograd frees a map when its layer's backward pass is over; a map in a list stays until the next step
-# replaces it.
+# into a list. Autograd keeps a map only if a backward pass needs it, and until that is over; a map in a list stays until
+# the next step replaces it.
 #
 # Rewrite `forward` so that output and gradients are the same, and the peak of a traced training step is **at most
 # half**. The plot is not needed any more.

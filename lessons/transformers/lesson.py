@@ -253,14 +253,15 @@ for name, ways in same_tokens.items():
 kernels = ["flash" in op for op in time.ledger.tape.event_ops]
 rate = time.flops[kernels].sum() / time.seconds[kernels].sum()
 share = rate / hardware.device("H100 SXM").flops_per_s("bfloat16")
-print(f"fused attention at {rate / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of the H100's peak")
+print(f"1 × 8,192, fused attention: {rate / 1e12:.0f} TFLOP/s, {share:.0%} of the H100's peak")
 print(f"half of its arithmetic at 35 %: {share / 2 / 0.35:.2f} times as long")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # These times are predicted, not measured. Two errors of the model pull in opposite directions. It counts all pairs, where
 # a causal kernel skips about half. But it gives attention the rate of a large product; *FlashAttention-3* (2024) reports
-# 35 % of the H100's peak for FlashAttention-2. At that rate they nearly cancel for the long text.
+# 35 % of the H100's peak for FlashAttention-2. At that rate they nearly cancel for the long text; heads of
+# 64, as GPT-2's, may run slower.
 
 # %% [markdown]
 # It does not have to be so: fused, the long text fits, in about the memory of the short ones. It does cost more
@@ -596,7 +597,8 @@ rows = {
 }
 outside = ms["fused"] - 12 * layer[0]
 print(
-    f"predicted, outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms of GPT-2's fused step"
+    f"predicted, outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms "
+    "of GPT-2's fused step"
 )
 pd.DataFrame(rows, ["before", "after", "more"]).T
 

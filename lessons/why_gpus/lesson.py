@@ -245,8 +245,8 @@ charges(
 #   queue meanwhile. With kernels this short, only the last one's work is left when the host is done.
 #
 # A step like the card's is called *bound by overhead*. A card with few threads does not reach its rates, and no kernel is
-# shorter than some minimum. The model ignores both. That costs no more here than the last kernel's minimum, as long as
-# each other kernel is done before the host has issued the next. What the host needs for a kernel does matter:
+# shorter than some minimum. The model ignores both. Here this adds at most the last kernel's minimum, as long as every
+# earlier kernel ends before the host has issued the one after it. What the host needs for a kernel does matter:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -401,8 +401,8 @@ plane(
 
 # %% [markdown] slide="notes"
 # - Rings: measured here. Dots: crossovers.
-# - Blue: the model's card, for launches of 5, 10 and 15 µs with this host's Python on top, and for 60 µs a kernel with
-#   Python in it, as in a timing of NVIDIA's, next.
+# - Blue: the model's card, for launches of 5, 10 and 15 µs with this host's Python on top, and for 60 µs a kernel,
+#   Python included, which a timing by NVIDIA (next) comes to.
 # - Dashed: each batch copied first, over PCIe 4.0 and without waiting: two more calls of 10 µs, samples and labels.
 #
 # The head start is a difference of two times, so a little more for a launch can move the crossover far.
@@ -684,10 +684,9 @@ plane(
 #
 # Near the ridge either of the last two alone helps little.
 #
-# The lines are from one product and one copy; another shape may reach more or less. Small batches lie lower because the
-# call is timed too. A ring above its slope got its bytes faster than the copy did: a cache can do that. The card's could,
-# too: its 72 MB hold a batch of up to about 110,000. At 3,645 GB/s its ridge would be at 15, below the 19.5 of a large batch:
-# then arithmetic would decide.
+# The lines are from one product and one copy; another shape may reach more or less. Small batches lie lower: the call is
+# timed too, and a small product may reach less of the rate. A ring above its slope got its bytes faster than the copy
+# did: a cache can do that. The card's could, too, while all bytes fit its 72 MB. Then its ridge would lie further left.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Using again what was read: a weight for every row, an input for every unit, and in a
@@ -756,8 +755,8 @@ judge([52, 54])
 # samples, and for a CNN the smallest map that passes. The second time is nearly all overhead. The difference is work,
 # which a card can speed up.
 #
-# Are the two about equal? Then this machine's overhead decides against the card's: for our network, the last line printed
-# below the bet's bars. Are they far apart? Then the roofline says, layer by layer, what the difference waits for.
+# Are the two about equal? Then only overhead counts, this machine's against the card's. For our network that is the last
+# line printed below the bet's bars. Are they far apart? Then the roofline says, layer by layer, what the difference waits for.
 # A recording from your card (`course record`) would settle it.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
