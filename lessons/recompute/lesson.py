@@ -156,7 +156,7 @@ best = equal.least_peak(batch)
 lengths = [last - first for first, last in best]
 rest = n + 1 - sum(lengths)  # of 37 layers with the dense one
 for held, (first, last) in enumerate(best):
-    length = last - first
+    length = last - max(first, 1)  # of the dense layer no map is held while Tanhs run again
     bar = "·" * held + "█" * length + "░░"
     print(f"{bar} = {held + length + 2}: layers {first} to {last - 1} again")
 print(f"{'·' * rest}░░░ = {rest + 3}: at the turn, where the loss adds three units")
@@ -672,11 +672,11 @@ print(f"4 segments: {four.peak_bytes:,} bytes; and offload: {both.peak_bytes:,}"
 
 # %% [markdown] slide="notes"
 # To save a fifth of the memory costs a few per cent of time either way. But offload depends on the link: at half the
-# rate it costs 46 %. For half of the memory recomputing is far cheaper.
+# rate it costs 46 %. For nearly half of the memory recomputing is far cheaper.
 #
 # Added to four even segments (*both*), offload gains nothing: at the peak only one map dates from the forward pass, the
-# 196 MiB that enter the segment at work. It is in use, and cannot be moved. **And both, with the best even number of
-# segments, 19, and every map moved (*all*)?**
+# 196 MiB that enter the segment at work. It is in use, and cannot be moved. **Now set 19 segments, the best
+# even number, and *all*: where do peak and time go?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -789,9 +789,10 @@ recompute_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# GoogLeNet at batch 64: 2.20 GiB all kept, 950.71 MiB in 8 even segments, 721.06 MiB by *lowest peak*. VGG-16 at 256
-# needs 10.89 GiB and 4.1 s, and stays tight: the tensors fit, but a fast convolution may want 3.35 GiB of scratch memory
-# in one piece, and no free piece may be so large. At the dense net's peak no map is alive but the loss.
+# GoogLeNet at batch 64: 2.20 GiB all kept, 950.71 MiB in 8 even segments, 721.06 MiB by *lowest peak*. For
+# VGG-16 at 256 none of the cuts tried surely fits, so the lowest peak is taken: 10.89 GiB, 4.1 s. It stays tight: the
+# tensors fit, but a fast convolution may want 3.35 GiB of scratch memory in one piece, and no free piece may be so large.
+# At the dense net's peak no feature map is alive but the loss.
 #
 # </details>
 
