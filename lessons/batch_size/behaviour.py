@@ -175,7 +175,7 @@ class Accumulate(ReplayCheck[UpdateComparison]):
         Slip(
             "one graph for all",
             _one_graph,
-            "The update is right, and nothing is saved: `backward` runs once, at the end, so the maps of "
+            "The update is right, and too little is saved: `backward` runs once, at the end, so the maps of "
             "every micro-batch wait for it. Call `backward` for each; it frees the maps and adds up the gradients.",
         ),
         Slip(

@@ -268,8 +268,8 @@ HTML(f"<details><summary>All five: choose, then open this</summary>{table}</deta
 
 # %% [markdown] slide="notes"
 # Texts differ in length, so micro-batches with equally many texts do not have equally many tokens, and where a
-# micro-batch is short, each of its tokens weighs more. A comment in transformers' issue 24725 suspected it in July
-# 2023. In October 2024 the makers of Unsloth reported it; the authors of the `Trainer` then wrote that the loss has to
+# micro-batch is short, each of its tokens weighs more. Transformers' issue 24725 described it in July 2023. In
+# October 2024 the makers of Unsloth, too, reported it; the authors of the `Trainer` then wrote that the loss has to
 # be the sum over all micro-batches, divided by the number of tokens that are not padding, and changed the code for
 # their most popular models (pull request 34191). That is loop 3.
 #
@@ -621,8 +621,8 @@ pd.DataFrame(rows, columns=columns).set_index("128 as")
 #
 # At 8 × 16 the notes lose 29 %, the model 6 %. The model misses most of the loss; what follows explains only the part
 # that it has. It knows two reasons why a piece costs more than its share: each micro-batch launches every kernel again,
-# and each reads all the weights and adds to all the gradients, however few its samples. The table takes away the first,
-# the second, and both. Here 64 samples go through as 4 × 16, and the additions of gradients and the update count too:
+# and each reads all the weights and adds to all the gradients, however few its samples. The table removes the first
+# reason, then the second, then both. It compares 4 × 16 with 64 at once, with the update and the adding up of gradients:
 
 # %% slide="subslide" folded=true
 titan = device(TITAN)
@@ -652,8 +652,8 @@ pd.DataFrame(rows).T.rename_axis(f"4 × 16 on a {TITAN}, against 64 at once")
 # %% [markdown] slide="slide"
 # ## And learning?
 #
-# So the batch for the card and the batch for the update are two choices. Without batch norm, and with nothing drawn at
-# random, only the second one changes what is learned.
+# So the batch for the card and the batch for the update are two choices. If the loss is a sum over samples, no layer mixes
+# samples, and nothing is drawn at random, only the second one changes what is learned.
 
 # %% [markdown] slide="notes"
 # We train a small network with Adam on real digits:

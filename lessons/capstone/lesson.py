@@ -240,7 +240,7 @@ folded(table([plain, *singles.values()]).set_index(pd.Index(["plain", *singles],
 
 # %% [markdown] slide="notes"
 # Of the eight only 4 × 64 (*gradient accumulation*) surely fits. The model says 0.4 % longer. Most of that is traffic:
-# weights are read, and gradients written, four times as often. The model assumes that kernels work as fast on 64 images as
+# three times each new gradient and the old sum are read, and their sum is written. The model assumes that kernels work as fast on 64 images as
 # on 256. (*How sure is the ranking?* drops that assumption.)
 #
 # *Offload all* is outside the picture, 22 % longer. The published loss is as large, but that proves nothing: its policy was
@@ -417,7 +417,7 @@ side_by_side(
 # now, and all that offload saves is how far the old one was above it: 4.37 GiB in float32, 3 GiB in float16. **What a technique
 # saves depends on where the next peak is.** So try pairs; do not add savings.
 #
-# Why nothing there? In float32 four tensors that the operator does not use have been fetched back already: three maps and
+# Why nothing there? In float32 four tensors that the operator does not use are back already, or on their way: three maps and
 # the indices of pool1 (1.53 GiB), together 8.4 GiB. That is the price of prefetching again. On demand they would still be
 # away (last line).
 
@@ -440,7 +440,7 @@ print(fill(str(vgg.evaluate(mine)), 90))
 
 # %% [markdown] slide="notes"
 # `segments=4` cuts the network into four pieces and computes all but the last again; 1 computes nothing again. *2 chosen
-# segments* are two stretches of layers that lesson 10's search picked: both are computed again.
+# segments* are two stretches of layers that lesson 10's search picked; these alone are computed again.
 
 # %% [markdown] slide="slide"
 # ## A hundred combinations
@@ -631,8 +631,8 @@ ranking
 
 # %% [markdown] slide="notes"
 # All but the last are exact; we ranked only the plans searched. Offload counts on four things, none measured here: a fast
-# link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that gives back at
-# once what a second stream has moved.
+# link, copies that cost the kernels nothing, a host with room to pin what is moved, and an allocator that frees a
+# map as soon as the second stream has copied it.
 #
 # One measurement says whether 4 × 64 stands: on your card, time an image in a batch of 64 against one in 128. A tie reaches to
 # 1 %, and 4 × 64 is 0.24 % behind the fastest already. So if an image takes over 0.75 % longer, 4 × 64 is out. Then measure
@@ -749,8 +749,7 @@ resnet_half = resnet.evaluate(Plan(256, precision="float16"))
 folded(table([*named.values(), all_moved, resnet_half]))
 
 # %% [markdown] slide="notes"
-# Apart from the orange front, the picture shows plans with one technique: those that no other such plan beats, and the
-# fastest with offload alone. If 16 bits count as the same update, none of this is needed: float16 alone fits, and takes 14 %
+# Beside the front the picture shows the best plans with one technique, and the fastest with offload alone. If 16 bits count as the same update, none of this is needed: float16 alone fits, and takes 14 %
 # less time than the plain step (last row of the table).
 #
 # Of the plans searched, the fastest that fits does both, and no other ties with it: it computes one segment again, and moves
@@ -891,7 +890,7 @@ plan_explorer(vgg)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# *Lowest peak:* 8 × 32, *all, 3 in flight*, recompute *lowest peak*: 2.73 GiB in 6.14 s. It waits for no copy.
+# *Lowest peak:* 8 × 32, *all, 3 in flight*, recompute *lowest peak*: 2.73 GiB in 6.14 s. It hardly waits for copies.
 #
 # *Fastest:* float16 with *all, 3 in flight*: 8.29 GiB in 5.59 s. Without offload it is as fast, and 12.05 GiB do not fit.
 # Without float16 it takes 5.94 s, and 13.96 GiB do not fit. So float16 brings the speed, and it takes both to fit.

@@ -202,12 +202,12 @@ print(f"infinite or nan after this step: {int((~moved.isfinite()).sum()):,}")
 
 # %% [markdown] slide="notes"
 # A gradient of 10⁻³ is a float16 number, and so is its square, 10⁻⁶. But Adam adds only a thousandth of the square to
-# v, and 10⁻⁹ becomes 0. So does ε, which is there to prevent a division by 0. Any other number divided by 0 is
-# infinite, and 0 / 0 is nan. If that is the cause, an ε that is large enough for float16 must help:
+# v, and 10⁻⁹ becomes 0. ε, which should prevent a division by 0, becomes 0 as well. Then a gradient that
+# is not 0 gives infinity, and one that is 0 gives nan. If that is the cause, an ε that is large enough for float16 must help:
 
 # %% tags=["nbval-ignore-output"]
-held, control = train(torch.float16, eps=1e-4)[1], train(eps=1e-4)[1]
-print(f"ε of 1e-4, four epochs: all in float16 {held[-1]:.0f} %, float32 {control[-1]:.0f} %")
+held, control = train(torch.float16, eps=1e-3)[1], train(eps=1e-3)[1]
+print(f"ε of 1e-3, four epochs: all in float16 {held[-1]:.0f} %, float32 {control[-1]:.0f} %")
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change ε: how small may it be before float16 stops learning? Is that where it becomes 0?
@@ -221,7 +221,7 @@ print(f"accuracy {train(torch.float16, eps=eps)[1][-1]:.0f} %")
 # It is not enough that ε is not 0. Where v is 0 the gradient is divided by ε alone: the smaller ε, the longer the step. In
 # float32, where v is not lost, Adam's first step is no longer than the rate.
 #
-# With an ε that suits it, float16 trains as well as float32 here: at this rate its rounding does no harm. So is range
+# With an ε that suits it, 10⁻³, float16 trains as well as float32 here: at this rate its rounding does no harm. So is range
 # still a problem when Adam's averages are kept in float32, and only what the layers compute is in float16? Here are a
 # network trained in float32 and the gradients of one batch. Hollow bars are numbers that become 0 in float16: those up
 # to 2⁻²⁵, half of its smallest number.
@@ -240,8 +240,8 @@ magnitudes(
 
 # %% [markdown] slide="notes"
 # Weight gradients are sums over images and positions, and larger here. Do the lost values of the maps matter? For this
-# batch, no: the first row of the next table has the share lost in `conv1`'s map, the last that the backward pass makes,
-# and the small error in all weight gradients. They do once every gradient is small.
+# batch, no: see the first row of the next table. A share of `conv1`'s map is lost, and the weight gradients hardly change.
+# The lost values matter once all gradients are small.
 
 # %% [markdown] slide="slide"
 # ## Range has a remedy: scale the loss
@@ -250,7 +250,8 @@ magnitudes(
 
 # %% [markdown] slide="notes"
 # The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by the scale. A factor
-# on the loss is the same factor on every gradient, and the division takes it out again.
+# on the loss is the same factor on every gradient, and the division takes it out again, in float32: in float16 the smallest would
+# become 0 again.
 
 # %% tags=["nbval-ignore-output"] folded=true
 with torch.no_grad():
@@ -527,16 +528,16 @@ plane(
 
 # %% [markdown] slide="notes"
 # (The network is small and this is one seed: how much is lost varies.) Three curves lie together. Under autocast the curve
-# is that of float32, so it was not the maps. Round the weights to the nearest bfloat16 as well, and most of what *all in
-# bfloat16* lost is lost again. Round them at random, and nothing is; rounding Adam's averages too does not change that.
+# is that of float32, so it was not the maps. Round the weights to the nearest bfloat16 as well, and accuracy falls nearly as
+# far as all in bfloat16. Round them at random and it does not fall, even with Adam's averages rounded too.
 # Coarse weights are harmless here; losing every update below half a spacing is not. More time does not bring them back:
 # `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all in bfloat16.
 # float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller, as the two curves
 # above show: hardly any at 1e-4.
 
 # %% [markdown] slide="subslide"
-# **Can you train in 16 bits alone?** float16: not with Adam's usual ε, nor with small gradients unless the loss is scaled.
-# bfloat16: here yes at a rate of 3e-3, no at 1e-4, where too many updates are lost. So keep float32 weights.
+# **Can you train in 16 bits alone?** float16: not with Adam's usual ε, and small gradients are lost unless the loss
+# is scaled, and the scale taken out in float32. bfloat16: here yes at a rate of 3e-3, no at 1e-4, where too many updates are lost. So keep float32 weights.
 
 # %% [markdown] slide="skip"
 # On cards that compute in bfloat16, NVIDIA's from Ampere (2020) on, the plain loop with one line more is enough:

@@ -107,8 +107,8 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: the ring
 #
-# Every card has a gradient, and every card needs the mean of all. If one card collected *p* gradients and sent the mean
-# back to each, its link would carry them all.
+# Every card has a gradient, and every card needs the mean of all. If one card collected the
+# gradients of all and sent the mean back, its link would carry *p* − 1 gradients each way.
 
 # %% [markdown] slide="notes"
 # Instead the cards form a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its
@@ -224,8 +224,8 @@ card_lanes(
 # of the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L,
 # where R is that of 16 bits.) It is the R/L of lesson 09, with another link in it.
 #
-# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and 1.5 *p* for
-# the samples of *p* cards. The *p* cards need 0.5 for the forward pass, and then the exchange. They lose if that is
+# For the second row, measure time in backward passes. A forward pass is half of one, so a step on one card takes 1.5,
+# and the samples of *p* cards take one card 1.5 *p*. The *p* cards need 0.5 for the forward pass, and then the exchange. They lose if that is
 # more than 1.5 *p*, so if the exchange takes longer than 1.5 *p* − 0.5. For four cards that is 5.5.
 #
 # The first layer's weights take 2 operations, as its input needs no gradient, and need twice the uses. All this
@@ -308,9 +308,10 @@ print(f"GoogLeNet, 128 a card, {link}: buckets of {sizes} MiB;")
 print(f"with buckets of 1 MiB {25 * small:.1f} % of a speed-up of 4")
 
 # %% [markdown] slide="notes"
-# So data parallelism loses left of *break-even*, but for a step that mostly waits for its own card's memory. Between
-# the lines four cards gain something. Right of *enough* something is still lost: the last bucket has no backward pass
-# left to hide behind. GoogLeNet's gradients fill two buckets, and the second, most of them, is full only when the
+# So left of *break-even* data parallelism loses in all these runs but one, whose card mostly waits for its own memory.
+# (On faster cards launches can save a step.) Between the lines these runs gain something. (A large first
+# layer moves *break-even* to the right: the dense net's 256 samples a V100 over PCIe 3.0 have a ratio of 0.19, and four
+# cards lose.) Right of *enough* something is still lost: the last bucket has no backward pass left to hide behind. GoogLeNet's gradients fill two buckets, and the second, most of them, is full only when the
 # backward pass ends. Twice the batch is twice the uses; the number of weights is not in the rule.
 
 # %% [markdown] slide="slide"
@@ -529,7 +530,7 @@ for name in ("52 M dense net", "VGG-16"):
     )
 
 # %% [markdown] slide="skip"
-# From one card to several, a script needs at least: `init_process_group` and `torch.cuda.set_device`; its own rows of
+# From one card to several, a script usually has: `init_process_group` and `torch.cuda.set_device`; its own rows of
 # each batch for each process (`DistributedSampler`, with `set_epoch` before each epoch); a mean of the losses that it
 # reports; files saved by one process; and a model wrapped like this:
 
@@ -537,7 +538,8 @@ for name in ("52 M dense net", "VGG-16"):
 print(inspect.getsource(train.wrapped))
 
 # %% [markdown] slide="skip"
-# The whole script is `lessons/many_gpus/distributed/train.py`. In a terminal:
+# The whole script is `lessons/many_gpus/distributed/train.py`. (It names its device, cuts its rows by hand, and saves
+# nothing.) In a terminal:
 #
 # ```
 # torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp fsdp

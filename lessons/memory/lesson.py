@@ -685,7 +685,7 @@ skyline(at, title=f"Maps and their gradients are {100 * maps:.0f} % of the peak"
 #
 # 1. Which bytes? VGG-16 with many images: mostly feature maps; with few, like the dense net: parameters, gradients,
 #    optimizer state.
-# 2. At which moment? If all layers are trained, in the backward pass; with Adam and few images, in the update.
+# 2. At which moment? The backward pass; with Adam and few images, the update.
 # 3. Allocated, reserved and `nvidia-smi`'s figure are three counters. None says whether a batch fits.
 
 # %% [markdown] slide="skip"

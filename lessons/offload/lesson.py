@@ -342,7 +342,8 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # **The forward pass is the tight one.** Half of the copies fall into it, but only a third of the kernels' time,
-# hardly more than its copies take. Of what faster kernels would save there, most is lost to waits; in the backward pass little is.
+# hardly more than its copies take. Make the forward kernels faster, and most of the time saved turns into waits; in the
+# backward pass little does.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -388,8 +389,8 @@ print(f"H100 over T4: arithmetic {times:.1f} times, link {faster:.0f} times")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# The kernels did it: with the T4's kernels the faster link hides nearly every copy. A faster card needs a link that is
-# faster by as much, if its kernels reach the same share of their peak.
+# The kernels did it: with the T4's kernels on the faster link hardly a copy is waited for but those beside pools. For
+# copies to hide as well as before, the link must speed up as much as the kernels do.
 
 # %% [markdown] slide="slide"
 # ## From card to card
@@ -500,21 +501,20 @@ for name, h in widths.items():
 
 # %% [markdown] slide="skip"
 # *Pinned* memory is host memory that the operating system may not move or swap, so the card can read it by itself
-# (NVIDIA's *CUDA C++ Best Practices Guide*). All other programs lose it: the 13 GiB of VGG-16's maps pin 23, as torch
-# 2.13 rounds each block up to a power of two.
+# (NVIDIA's *CUDA C++ Best Practices Guide*). Other programs lose it: the 13 GiB of VGG-16's maps pin 23 if each
+# moves once, as torch 2.13 rounds each block up to a power of two. This code pins 40: it moves parameters too (question
+# 6 of the exercise), and twice what two layers save.
 #
 # **Correct is not yet small.** Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and
-# by line 2 a block is free only after its copy. If the link is slow, the next map finds no free block, and the allocator
-# takes new memory. On a full card it first waits for the copies: the step becomes slow, and fails only if there is still
-# no room. A version for use has a *window*, the *several in flight* of the schedule: in place of line 2 it keeps
-# the last few pairs of tensor and event, and before it drops the oldest lets the kernels' stream wait for its event
-# (torchtune: `max_fwd_stash_size`).
+# by line 2 a block is free only after its copy. When the host asks for the next map, that copy has often not begun:
+# no block is free, and the allocator takes new memory. On a full card it first waits for the copies: the step becomes slow, and fails only if there is still
+# no room. Code for real use limits the copies in flight. In place of line 2 it keeps the last few tensors with their
+# events; before it drops the oldest, the kernels' stream waits for that tensor's event (torchtune:
+# `max_fwd_stash_size`).
 #
 # **Only the way out overlaps.** Each tensor comes back *on demand*, on the stream of the kernels, and the kernel that
 # needs it waits for the whole copy. To *prefetch* is to begin that copy some layers earlier, at the price of the memory
 # it then fills.
-#
-# **It moves too much:** parameters too (question 6 of the exercise), and a map twice where two layers save it.
 #
 # <details><summary>Somebody leaves out line 1, and the loss becomes NaN now and then. Why? And line 2?</summary>
 #

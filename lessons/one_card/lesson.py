@@ -647,7 +647,7 @@ reveal(
 )
 
 # %% slide="subslide" folded=true
-# What is read in 4 bits: all but the embedding, which is in 16
+# Bits read for a weight, on average: 4 and scales in the layers, 16 in the head
 four = 8 * (quarter - 2 * head) / serving.matrix_values(shape)
 
 
@@ -721,7 +721,8 @@ print(f"as llama.cpp read: 8 of 8,192 {slow:.0f} tokens/s each, 70 of 2,048 {few
 #
 # Eight users wait for reading and nothing else. With 4-bit weights products compute from 49 users on. Attention reads on,
 # so at 70 users more arithmetic would help, and so would more bandwidth. From 49 on the whole time is proportional to the
-# users, and the total grows no more.
+# users, and the total grows no more. (The last rate of each line is below the rule: with endless bandwidth
+# attention's own operations remain, 0.3 and 0.7 ms.)
 #
 # What the rule leaves out takes time: launches, norms, sampling. Its 75 % of the bandwidth stands for all of that, and
 # may err: llama.cpp took less for the weights in 16 bits, 18.2 ms in place of 19.9, and twice as long for a cache. If

@@ -347,8 +347,7 @@ shown[["event", "phase", "layer", "again"]].join(sizes)
 # The backward pass of a convolution computes two products, the forward pass one.
 
 # %% [markdown] slide="notes"
-# So a step is about three, and a second forward pass makes it four: a third more. Chen and others, who made √n
-# checkpoints known in deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
+# So a step is about three, and a second forward pass makes it four: a third more. Chen and others (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual
 # network of 1,000 layers.
 
 # %%
@@ -790,9 +789,7 @@ recompute_explorer()
 # <details><summary>What to look for</summary>
 #
 # GoogLeNet at batch 64: 2.20 GiB all kept, 950.71 MiB in 8 even segments, 721.06 MiB by *lowest peak*. For
-# VGG-16 at 256 none of the cuts tried surely fits, so the lowest peak is taken: 10.89 GiB, 4.1 s. It stays tight: the
-# tensors fit, but a fast convolution may want 3.35 GiB of scratch memory in one piece, and no free piece may be so large.
-# At the dense net's peak no feature map is alive but the loss.
+# VGG-16 at 256 none of the cuts tried surely fits, so the lowest peak is taken: 10.89 GiB, 4.1 s. At the dense net's peak no feature map is alive but the loss.
 #
 # </details>
 

@@ -298,8 +298,8 @@ class Rental:
 
 
 RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
-# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day. What they are: Secure runs in
-# "data centers by our trusted partners" (docs.runpod.io, FAQ), Community on "third-party hosts renting out their own
+# carsonpo/gpus on GitHub, costs/runpod.md at 5cf8734: both tiers of one seller on one day. What they are: Secure runs
+# in "data centers by our trusted partners" (docs.runpod.io, FAQ), Community on "third-party hosts renting out their own
 # hardware" (vendors.json of RECEIPTS).
 RUNPOD = "carsonpo/gpus on GitHub, costs/runpod.md"
 # Dollars a GB and month there: of a running machine, of a stopped one, and in a volume that needs no machine.

@@ -631,13 +631,12 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. Stride s leaves roughly 1 / s² of the values of its output, and of the maps that follow.
-# 2. Bytes saved lower the peak only if they would have been alive there, and no further than to the next highest
-#    moment.
+# 2. Bytes saved lower the peak only if they would have been alive there.
 # 3. A kernel narrower than its stride never reads part of its input. Train long before you judge what that costs.
 
 # %% [markdown] slide="notes"
-# In VGG-16 a stride does not touch parameters, gradients, momentum and images, nor the maps made before it. These, and
-# the gradient maps of that moment, are its floor. A layer that fixes the size of its output, such as the average before
+# They lower it no further than to the next highest moment. In VGG-16 a stride does not touch parameters, gradients,
+# momentum and images, nor the maps made before it. These, and the gradient maps of that moment, are its floor. A layer that fixes the size of its output, such as the average before
 # VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride sets the number of tokens.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save, then `course check 04`

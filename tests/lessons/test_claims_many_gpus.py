@@ -12,6 +12,7 @@ from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.trace import training_step
+from lessons.hardware.claims import dense_net
 from lessons.many_gpus import claims as many_gpus
 from lessons.shared.parallel import on_cards
 from lessons.shared.sources import traced
@@ -144,3 +145,20 @@ def test_another_card_or_code_another_verdict(monkeypatch):
 
 def test_no_verdict_is_certain():
     assert_none_was_certain(EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("step", "batch", "device", "link", "ratio", "times"),
+    [
+        (dense_net, 256, "V100", "PCIe 3.0 x16", 0.19, 0.95),  # right of break-even, 0.18, and slower
+        (lambda: traced(networks.googlenet), 2, "H100 SXM", "PCIe 3.0 x16", 0.08, 2.2),  # left of it, saved by launches
+    ],
+)
+def test_where_lesson_11_says_that_its_one_number_misses(step, batch, device, link, ratio, times):
+    ledger = step().at(batch)
+    weights = sum(ledger.tape.layer_parameters.values())
+    rate, over = hardware.device(device), hardware.link(link)
+    used = ledger.by_layer()["flops"].sum() / (2 * weights)
+    needed = 2 * 3 / 4 * rate.reached_flops_per_s("float32") / over.bytes_per_s
+    assert used / needed == pytest.approx(ratio, abs=0.01)
+    assert on_cards(ledger, device, link, 4).speed_up == pytest.approx(times, abs=0.05)

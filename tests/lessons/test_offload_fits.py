@@ -75,3 +75,23 @@ def test_what_the_lesson_says_of_pinned_memory() -> None:
     out = [copy.bytes for copy in moved.copies if copy.direction == OUT]
     assert round(sum(out) / 2**30) == 13
     assert round(sum(1 << (size - 1).bit_length() for size in out) / 2**30) == 23
+
+
+def test_the_code_on_the_page_moves_most_maps_twice_and_the_parameters() -> None:
+    """Autograd hands each saved tensor to the hook, once for each operator that saves it."""
+    with torch.device("meta"):
+        net, images = networks.vgg16(), torch.empty(192, 3, 224, 224)
+    saved: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        loss = torch.nn.functional.cross_entropy(net(images), torch.empty(192, dtype=torch.int64, device="meta"))
+    assert loss.requires_grad
+    sizes = [tensor.numel() * tensor.element_size() for tensor in saved]
+    assert round(sum(1 << (size - 1).bit_length() for size in sizes if size) / 2**30) == 40
+
+
+def test_with_a_link_four_times_as_fast_the_t4_waits_for_copies_beside_pools_alone() -> None:
+    swapped = simulate(step("VGG-16", 192), T4, "all", link="PCIe 5.0 x16")
+    beside = {stall.kernel: swapped.work.ops[swapped.copies[stall.copy].beside] for stall in swapped.stalls}
+    long = [stall for stall in swapped.stalls if "max_pool" in beside[stall.kernel]]
+    assert len(long) == 10  # five pools, both ways
+    assert sum(stall.seconds for stall in long) > 0.99 * sum(stall.seconds for stall in swapped.stalls)

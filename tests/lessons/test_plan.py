@@ -365,3 +365,13 @@ def test_a_plan_of_a_class_of_ones_own_is_none() -> None:
 
     assert look_at(problem(), Plan(BATCH, 6)).found is not None
     assert look_at(problem(), Lies(BATCH, 6)).found is None
+
+
+def test_four_times_64_images_take_longer_by_the_adding_up_of_gradients_and_by_launches() -> None:
+    vgg = Problem("VGG-16", 256, TITAN_X, GEN3)
+    whole, pieces = (vgg.evaluate(plan).seconds for plan in (Plan(256), Plan(256, 64)))
+    two = vgg.schedule(Plan(256, 64)).work  # the first two micro-batches
+    added = 3 * two.fast[np.array(two.ops) == "add_"].sum()
+    assert added / (pieces - whole) == pytest.approx(0.88, abs=0.01)
+    launches = 3 * len(vgg.schedule(Plan(256)).work.ops) * TITAN_X.launch_seconds
+    assert added + launches == pytest.approx(pieces - whole, rel=0.05)
