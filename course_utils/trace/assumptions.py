@@ -74,7 +74,8 @@ def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
     )
 
 
-def to_host(names: list[str]) -> str:
+def cpu_is_card(names: list[str]) -> str:
     """Copies to a device that the step did not name itself."""
-    what = " and ".join(names)
-    return f'{what} is the CPU here, and the step copies to it: counted as in host memory; on a card let it be "cuda"'
+    return (
+        f'{" and ".join(names)} is the CPU here, and the step copies to it: taken for the card; let it be "cuda" there'
+    )

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ _PLAIN: dict[str, Any] = {name: vars(torch.autocast)[name] for name in ("__init_
 _RESIZE = torch.UntypedStorage.resize_
 _AVAILABLE = torch.cuda.is_available
 _ENGINE = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+_HOOKS = torch.autograd.graph.saved_tensors_hooks.__init__
 _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 
 
@@ -160,7 +161,25 @@ def _run_backward(*args: Any, **kwargs: Any) -> Any:
         _STEP.hears = hears
 
 
+def _hooks(self: Any, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+    """What autograd saves is packed in the midst of an operator, where no mode hears."""
+
+    def pack(tensor: Tensor) -> Any:
+        hears = _STEP.hears
+        if hears is None:
+            return pack_hook(tensor)
+        hears.packs = True
+        try:
+            with hears:
+                return pack_hook(tensor)
+        finally:
+            hears.packs, _STEP.hears = False, hears
+
+    _HOOKS(self, pack, unpack_hook)
+
+
 _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
+    (torch.autograd.graph.saved_tensors_hooks, "__init__", _hooks),
     (torch.autocast, "__init__", _init),
     (torch.autocast, "__enter__", _enter),
     (torch.autocast, "__exit__", _exit),
@@ -204,6 +223,16 @@ _TYPES = {
 
 
 _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
+_MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu}
+
+
+class Places(Protocol):
+    """Who knows which tensors of a step lie in host memory: the recorder."""
+
+    def is_on_host(self, tensor: Tensor) -> bool: ...  # noqa: D102
+    def index_of(self, tensor: Tensor) -> int | None: ...  # noqa: D102
+    def put_on_host(self, indices: list[int]) -> None: ...  # noqa: D102
+    def copy(self, tensor: Tensor, dtype: torch.dtype | None, to: str) -> Tensor: ...  # noqa: D102
 
 
 class Hears(TorchFunctionMode):
@@ -212,12 +241,15 @@ class Hears(TorchFunctionMode):
     Args:
         target: what the device is to be.
         device: where the trace's tensors are.
+        places: knows which of them stand for tensors in host memory beside a card.
+        cpu_is_card: called where a step names the CPU, if that is to be taken for the card; else None.
     """
 
-    def __init__(self, target: str, device: str) -> None:
+    def __init__(self, target: str, device: str, places: Places, cpu_is_card: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self.target, self.device = target, device
+        self.target, self.device, self.places, self.cpu_is_card = target, device, places, cpu_is_card
         self.met: Exception | None = None  # what a step with real tensors would not meet
+        self.packs = False  # while a hook takes what autograd saves: what it makes without a device is on the host
 
     def __enter__(self) -> Any:
         _STEP.hears = self
@@ -236,7 +268,13 @@ class Hears(TorchFunctionMode):
         if func in _ANSWERS and not is_real(args[0]):
             asking = str(sys._getframe(1).f_globals.get("__name__"))
             if not asking.startswith(("torch.", "course_utils.")):
-                return _ANSWERS[func](self.target == "cuda")
+                return _ANSWERS[func](self.target == "cuda" and not self.places.is_on_host(args[0]))
+        if self.target == "cuda":
+            if func in _MOVES and not is_real(args[0]):
+                if (to := self._moves_to(func, args[0], [*args[1:], *kwargs.values()])) is not None:
+                    return self.places.copy(args[0], _dtype(args[1:], kwargs), to)
+            elif self._makes_on_host(args, kwargs):
+                return self._made_on_host(func, args, kwargs)
         if func in _NAMES_A_DEVICE or "device" in kwargs:
             if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
                 return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
@@ -250,7 +288,43 @@ class Hears(TorchFunctionMode):
                 self.met = error
             raise
 
+    def _place(self, named: Any) -> str:
+        """Where a device is that a step names: "target", "host" beside a card, or "" for what is no such device."""
+        told = isinstance(named, torch.device)
+        kind = named.type if told else named.partition(":")[0] if type(named) is str else ""
+        if kind == self.target or (told and kind == self.device):  # what it was told of a fake tensor
+            return "target"
+        if kind == "cpu" and self.cpu_is_card is not None:
+            self.cpu_is_card()
+            return "target"
+        return "host" if kind == "cpu" else ""
+
     def _here(self, value: Any) -> Any:
         """A device that is meant to be the target's is where the trace's tensors are."""
-        kind = value.type if isinstance(value, torch.device) else value.partition(":")[0] if type(value) is str else ""
-        return torch.device(self.device) if kind == self.target else value
+        return torch.device(self.device) if self._place(value) == "target" else value
+
+    def _moves_to(self, func: Any, tensor: Tensor, told: list[Any]) -> str | None:
+        """Into which memory a tensor is copied; None if it stays."""
+        on_host = self.places.is_on_host(tensor)
+        places = [self.places.is_on_host(one) for one in told if isinstance(one, Tensor)]
+        named = {*map(self._place, told)}
+        if on_host and (func is Tensor.cuda or "target" in named or False in places):
+            return "card"
+        return "host" if not on_host and (func is Tensor.cpu or "host" in named or True in places) else None
+
+    def _makes_on_host(self, args: Any, kwargs: dict[str, Any]) -> bool:
+        if kwargs.get("pin_memory") or self._place(kwargs.get("device")) == "host":
+            return True
+        return self.packs and not any(isinstance(one, Tensor) for one in (*args, *kwargs.values()))
+
+    def _made_on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        out = func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
+        if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
+            self.places.put_on_host([index])
+        return out
+
+
+def _dtype(args: Any, kwargs: dict[str, Any]) -> torch.dtype | None:
+    """What `Tensor.to` is asked for, besides a device."""
+    told = (one.dtype if isinstance(one, Tensor) else one for one in (*args, *kwargs.values()))
+    return next((one for one in told if isinstance(one, torch.dtype)), None)

@@ -23,8 +23,9 @@ from course_utils.trace.fakes import Fakes, Unwrapped, is_real
 from course_utils.trace.known import KnownValues
 from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
-from course_utils.trace.recorder import OPTIMIZER, Left, Recorder, makes_on_host
+from course_utils.trace.recorder import OPTIMIZER, Left, Recorder
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
+from course_utils.trace.schemas import makes_on_host
 from course_utils.trace.state import State
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
@@ -121,8 +122,8 @@ class UpdateTracer:
             recorder = Recorder(OPTIMIZER, device, host_counts, fake)
             handed = of.watch(recorder)
             while left:
-                storage, shape, _, layer, is_map = left.pop()
-                recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map)
+                storage, shape, _, layer, is_map, on_host = left.pop()
+                recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map, on_host)
                 del storage
             storages = recorder.record.storages
             before = len(storages)

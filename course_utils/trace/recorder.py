@@ -10,13 +10,11 @@ An operator takes three steps here: it runs, on shapes (`Recorder._run`); what i
 """
 
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
@@ -32,11 +30,13 @@ from course_utils.trace.observers import (
     WeightCopies,
     parameter_of,
 )
-from course_utils.trace.operators import WRITES_A_NUMBER
+from course_utils.trace.operators import MIXES_DEVICES, WRITES_A_NUMBER
 from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
-from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
+from course_utils.trace.schemas import Operator, look_up
 
-Left = tuple[Any, tuple[int, ...], int, str, bool]  # a storage that outlives its step: it, and what `watch` is told
+Left = tuple[
+    Any, tuple[int, ...], int, str, bool, bool
+]  # a storage that outlives its step: it, and what `watch` is told
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 _UNKNOWN_PARAMETER = (
     "it meets a parameter of shape {} that the trace has no copy of: let the step reach its network by an attribute, a "
@@ -44,46 +44,9 @@ _UNKNOWN_PARAMETER = (
 )
 
 
-@dataclass(frozen=True)
-class _Operator:
-    """What the recorder needs of an operator, looked up once."""
-
-    name: str
-    is_view: bool
-    writes: bool
-    counted: Any  # the operator's packet where torch has a flop formula for it
-    shortcut: Shortcut | None
-    takes_device: bool
-    by_values: bool  # the shape of its result, or what it returns, depends on values
-
-
-_OPERATORS: dict[Any, _Operator] = {}
 _WHICH_DEVICE = torch.ops.prim.device.default
 _running_node = torch._C._current_autograd_node
 _next_node = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-
-
-def _operator(func: Any) -> _Operator:
-    known = _OPERATORS.get(func)
-    if known is None:
-        packet = func.overloadpacket
-        known = _OPERATORS[func] = _Operator(
-            name=packet.__name__,
-            is_view=func.is_view,
-            writes=func._schema.is_mutable,
-            counted=packet if packet in flop_registry else None,
-            shortcut=SHORTCUTS.get(func),
-            takes_device=any(argument.name == "device" for argument in func._schema.arguments),
-            by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
-        )
-    return known
-
-
-def makes_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator makes a tensor out of nothing but sizes, in host memory."""
-    device = kwargs.get("device")
-    told = args and _operator(func).takes_device and not kernels.flat_tensors(args)
-    return bool(told) and (device is None or device.type == "cpu") and _operator(func).name != "scalar_tensor"
 
 
 class Recorder(Unwrapped, TorchDispatchMode):
@@ -99,7 +62,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
         phase: FORWARD, BACKWARD or UPDATE; set by whoever runs the step.
         modules: paths of the modules being run, innermost last; the bottom entry stands for what no module runs.
         layer_of_parameter: id of a parameter -> layer, for the gradients that accumulate there.
-        copied_to_host: whether the step copied something from the card to the host.
         closed: set once the step is over: what dies from then on is alive to the end.
         observers: one a concern; each is an attribute, too, for whoever reads its findings.
     """
@@ -111,12 +73,13 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self.phase = FORWARD
         self.modules = [bottom]
         self.layer_of_parameter: dict[int, str] = {}
-        self.closed = self.copied_to_host = False
+        self.closed = False
+        self._copies_to = ""  # where the copy that is asked for goes
         self.known = KnownValues(fake)
         self.alive: dict[int, int] = {}  # address of a storage -> its number
         self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
-        self._free: set[int] = set()  # storages that count nothing, being on the host
+        self._on_host: set[int] = set()  # storages that count nothing, being in host memory beside a card
         self._values_of: set[int | None] = set()  # storages whose values decided something
         self._first = 0  # number of the first storage that is seen after `begin`
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
@@ -135,10 +98,13 @@ class Recorder(Unwrapped, TorchDispatchMode):
 
     # -- storages ------------------------------------------------------------------------------------------------
 
-    def watch(self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
+    def watch(
+        self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool, on_host: bool = False
+    ) -> int:
         """Note a storage that exists already or is born now, once. Returns its number."""
         key = storage._cdata
         if key in self.alive:
+            self.put_on_host([self.alive[key]] * on_host)
             return self.alive[key]
         if torch.SymInt in map(type, shape):
             raise ValueError("a nested tensor")
@@ -151,6 +117,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
             del self.alive[key], self.storages[index]
 
         self.storages[index] = weakref.ref(storage, died)
+        self.put_on_host([index] * on_host)
         return index
 
     def watch_tensor(self, tensor: Tensor, role: int, layer: str) -> int:
@@ -172,7 +139,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
             storage, known = reference(), self.record.storages[index]
             if storage is not None and index >= self._first and known.role != ROLE["weight gradients"]:
                 role = ROLE["other"] if known.role == ROLE["input"] else known.role
-                kept.append((storage, known.shape, role, known.layer, known.is_map))
+                kept.append((storage, known.shape, role, known.layer, known.is_map, index in self._on_host))
         return kept
 
     def holds_what_it_held(self) -> bool:
@@ -197,8 +164,28 @@ class Recorder(Unwrapped, TorchDispatchMode):
         for index in indices:
             self.record.storages[index].size = 0
 
+    def is_on_host(self, tensor: Tensor) -> bool:
+        """Whether a tensor of the step lies in host memory, beside a card."""
+        return self.index_of(tensor) in self._on_host
+
+    def put_on_host(self, indices: list[int]) -> None:
+        """Let new storages lie in host memory, where they take nothing of the card."""
+        for index in indices:
+            storage = self.record.storages[index]
+            storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
+        self._on_host.update(indices)
+
+    def copy(self, tensor: Tensor, dtype: torch.dtype | None, to: str) -> Tensor:
+        """A copy in the other memory, "card" or "host": between tensors without data there would be none."""
+        self._copies_to = to
+        try:
+            out: Tensor = torch.ops.aten._to_copy.default(tensor, dtype=dtype)
+        finally:
+            self._copies_to = ""
+        return out
+
     def _is_resized(self, index: int, storage: Any) -> bool:
-        return index not in self._free and storage.nbytes() != self.record.storages[index].size
+        return index not in self._on_host and storage.nbytes() != self.record.storages[index].size
 
     def _as_another(self, index: int, storage: Any, tensor: Tensor) -> int:
         """An operator gave a storage another size (`out=`): one dies and one is born. Returns its number."""
@@ -222,9 +209,12 @@ class Recorder(Unwrapped, TorchDispatchMode):
         if torch._C._is_torch_function_mode_enabled():  # in the backward pass; what is asked here is no step's question
             with torch._C.DisableTorchFunction():
                 return self.__torch_dispatch__(func, types, args, kwargs)
-        operator = _operator(func)
+        operator = look_up(func)
         kwargs = kwargs or {}
-        to_host = operator.name == "_to_copy" and _goes_to_host(args[0], kwargs)
+        to_host = operator.name == "_to_copy" and self._copies_to == "host"
+        if operator.name == "_to_copy" and _goes_to_host(args[0], kwargs):
+            to_host = not self.host_counts
+            self.cpu_differences.found |= self.host_counts  # `x.cpu()`: on a CPU there is nothing to copy
         if operator.writes and self.phase != UPDATE and any(map(_is_owners, kernels.flat_tensors(args[:1]))):
             raise ValueError(_UNKNOWN_PARAMETER.format(tuple(kernels.flat_tensors(args)[0].shape)))
         if operator.takes_device and self.phase != UPDATE:
@@ -243,13 +233,13 @@ class Recorder(Unwrapped, TorchDispatchMode):
         if follows:
             self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
         self._note(operator, args, out)
-        if to_host:
-            self._note_on_host(out)
+        if to_host and (index := self.index_of(out)) is not None:
+            self.put_on_host([index])
         if operator.name == "scalar_tensor" and "pin_memory" not in kwargs:  # torch.scalar_tensor itself gives that
             self._number = self.index_of(out)
         return out
 
-    def _run(self, func: Any, operator: _Operator, args: Any, kwargs: dict[str, Any], values: Any) -> Any:
+    def _run(self, func: Any, operator: Operator, args: Any, kwargs: dict[str, Any], values: Any) -> Any:
         """The operator's result: of known values, by a shortcut, or as torch makes it."""
         if operator.name == "index" and values is NotImplemented:
             args = (args[0], self.known.without_masks(args[1], self.device))
@@ -282,17 +272,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         elif self.phase == UPDATE and self.host_counts and isinstance(out, Tensor):
             self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], OPTIMIZER, is_map=False)
 
-    def _note_on_host(self, out: Tensor) -> None:
-        """`x.cpu()`: on a CPU there is nothing to copy; on a card the copy takes nothing."""
-        if self.host_counts:
-            self.cpu_differences.found = True
-        elif (index := self.index_of(out)) is not None:
-            storage = self.record.storages[index]
-            storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
-            self._free.add(index)
-            self.copied_to_host = True
-
-    def _note(self, operator: _Operator, args: Any, out: Any) -> None:
+    def _note(self, operator: Operator, args: Any, out: Any) -> None:
         node = _running_node() if self.phase == BACKWARD else None
         recomputed = node is not None and torch.is_grad_enabled()
         layer, role = self._layer_and_role(node, recomputed)
@@ -307,6 +287,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
             observer.see(call, self.record)
         if None in read:
             read = [self._seen(tensor, layer) for tensor in inputs]
+        if not self._on_host.isdisjoint(read):
+            self._meets_host(name, inputs, read, born)
         if not born and not operator.writes:
             return  # a view by another name
         if self.phase == FORWARD and outputs:
@@ -323,6 +305,21 @@ class Recorder(Unwrapped, TorchDispatchMode):
             writes=tuple(dict.fromkeys(written)),
         )
         self.record.events.append(event)
+
+    def _meets_host(self, name: str, inputs: list[Tensor], read: list[int | None], born: list[int]) -> None:
+        """What is made of what lies in host memory lies there too.
+
+        Raises:
+            ValueError: an operator gets such a tensor and one on the card, on which it would fail.
+        """
+        there = [index in self._on_host for tensor, index in zip(inputs, read, strict=True) if tensor.dim()]
+        if all(there) and (there or self._on_host.issuperset(read)):
+            self.put_on_host([] if self._copies_to == "card" else born)
+        elif any(there) and name not in MIXES_DEVICES:
+            raise ValueError(
+                "a tensor that was moved to host memory meets tensors on the card: move it back first, with "
+                "`.to(x.device)`; a step that computes in both places is not followed"
+            )
 
     def _seen(self, tensor: Tensor, layer: str) -> int | None:
         """The storage of an argument; one that nobody knew of is there when the next step begins, if it outlives this.
@@ -377,7 +374,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         storage.role, storage.is_map = ROLE["other"], False
         if not self.host_counts:
             storage.size = 0
-            self._free.add(number)
+            self._on_host.add(number)
         inputs[-1] = inputs[-1].as_strided((), ())
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 

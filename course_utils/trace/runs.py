@@ -198,8 +198,6 @@ class Runs:
             recorder = self._steady(batch)
             ran = {event.op for event in recorder.record.events}
         self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
-        if recorder.copied_to_host and self._state.on_cpu:
-            self._assume(assumptions.to_host(list(self._state.on_cpu)))
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
@@ -228,11 +226,11 @@ class Runs:
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
-            if step < 2 and any(role != ROLE["other"] for _, _, role, _, _ in self._left):
+            if step < 2 and any(role != ROLE["other"] for _, _, role, *_ in self._left):
                 self._left = []
                 gc.collect()
                 self._left = recorder.left_behind()
-        layers = ", ".join(sorted({layer or self.name for *_, layer, _ in self._left})[:3])
+        layers = ", ".join(sorted({layer or self.name for _, _, _, layer, *_ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
             "stores before it stores more"
@@ -286,7 +284,7 @@ class Runs:
             kept: list[Any] = []  # what the model returned last, where it stays alive
             handles += _follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
             try:
-                with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
+                with self._kernels(recorder), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
                 for optimizer, indices in states:
                     own = [p for p in updated([optimizer]) if p.grad is not None]
@@ -322,16 +320,18 @@ class Runs:
         return states
 
     @contextmanager
-    def _kernels(self) -> Iterator[None]:
+    def _kernels(self, recorder: Recorder) -> Iterator[None]:
         """What runs, and what the step hears of its device, is as on the target."""
+        named = list(self._state.on_cpu)
+        cpu_is_card = (lambda: self._assume(assumptions.cpu_is_card(named))) if named else None
         kernels = "fake cpu" if self.target == "cpu" and self.fake is not None else self.target
         with (
-            overrides.of(kernels) as assumptions,
+            overrides.of(kernels) as taken,
             devices.of(self.target, self.fake is None, self._assume),
-            devices.Hears(self.target, self.device),
+            devices.Hears(self.target, self.device, recorder, cpu_is_card if self.target == "cuda" else None),
         ):
             yield
-        self.assumptions.update(assumptions)
+        self.assumptions.update(taken)
 
     def _forward_backward(self, recorder: Recorder, inputs: Any, training: bool) -> None:
         record, model = recorder.record, self.model
