@@ -69,7 +69,7 @@ class Axis:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for factors in ((1, 2, 5), (1,)):
                 ticks = [f * 10.0**power for power in range(first, last + 1) for f in factors]
-                ticks = [tick for tick in ticks if self.low * 0.999 <= tick <= self.high * 1.001]
+                ticks = [tick for tick in ticks if -1 <= self.share(tick) * length <= length + 1]
                 apart = [abs(self.share(b) - self.share(a)) * length for a, b in pairwise(ticks)]
                 if not apart or min(apart) >= gap:
                     return ticks
