@@ -171,7 +171,8 @@ def _convolutions_share() -> Finding:
         f"{ratio:.1f} ({name}, {images} images)"
         for name, (images, ratio) in ((name, enough(net)) for name, net in nets.items())
     )
-    well, because = [gain > good for gain, _ in gains.values()], [without < good for _, without in gains.values()]
+    well = [gain > good for gain, _ in gains.values()]
+    because = [without < good for gain, without in gains.values() if gain > good]  # else there is nothing to explain
     return Finding(
         by_cases(well + because),
         f"times as fast on {CARDS} GTX Titans of 2013, modelled, by images a card: {told}; if every position had "
@@ -182,9 +183,9 @@ def _convolutions_share() -> Finding:
         f"{own / 1e9:.1f} billion. What decides is for how long a card computes beside what it sends: AlexNet computes "
         "little for its many dense weights, and so does VGG-16 with few images.",
         rule=f"right if both gain over {good:.1f} times with {BATCH} images and with {SMALL}, and less without "
-        "sharing; wrong if none of that holds",
+        "sharing; wrong if neither gains so much",
         kind=by_parts({"parallelise well": well, "because their weights are shared": because})
-        + f", with {SMALL} or {BATCH} images a card",
+        + f"; the reason is tried in those {sum(well)}",
     )
 
 

@@ -23,6 +23,7 @@ ACCELERATE = "Hugging Face Accelerate, estimate-memory"
 LITGPT = "LitGPT, tutorials and config hub (2024)"
 TORCHTUNE = "torchtune, README (2025)"
 FLASH = "Dao-AILab/flash-attention, README"
+ZERO_GRAD = "PyTorch 1.13 documentation, Optimizer.zero_grad (2022)"
 # Where they are to be read; the rest has no address that we could check.
 ADDRESSES = {
     DETTMERS: "https://timdettmers.wordpress.com/2014/08/14/which-gpu-for-deep-learning/",
@@ -31,11 +32,12 @@ ADDRESSES = {
     ACCELERATE: "https://huggingface.co/docs/accelerate/usage_guides/model_size_estimator",
     TORCHTUNE: "https://github.com/pytorch/torchtune",
     FLASH: "https://github.com/Dao-AILab/flash-attention",
+    ZERO_GRAD: "https://docs.pytorch.org/docs/1.13/generated/torch.optim.Optimizer.zero_grad.html",
 }
-# In the order of the table: five texts that have a table of their own, then today's pages.
+# In the order of the table: five texts that have a table of their own, then pages of today and of 2022.
 SOURCES = (
     DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU,
-    HF_BLOG, NANOTRON, COOKBOOK, ACCELERATE, FLASH, LITGPT, TORCHTUNE,
+    HF_BLOG, NANOTRON, COOKBOOK, ACCELERATE, FLASH, LITGPT, TORCHTUNE, ZERO_GRAD,
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ DETTMERS_YEAR, MATHWORKS_YEAR = 2014, 2020
 A100_SMS = 108  # NVIDIA, A100 Tensor Core GPU Architecture (2020)
 LINK = "PCIe 3.0 x16"
 INPUTS, UNITS, BATCHES = (4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 256, 4096)
+SIZES = tuple(itertools.product(INPUTS, UNITS, BATCHES))
 SELDOM = 0.1  # of the cases, or fewer
 FLAT = 1.5  # times as long, or less, and a time does not grow
 # Assumed of a desktop: four cores at 3.4 GHz, each of which adds eight numbers and multiplies eight in a cycle (AVX).
@@ -151,9 +152,8 @@ def _grows_with_size() -> Finding:
 
 @claim(38, MATHWORKS, "A GPU seldom fails to help.")
 def _seldom_fails() -> Finding:
-    cases = list(itertools.product(INPUTS, UNITS, BATCHES))
-    ahead = [bool(_cpu(i, u).at(n) <= _gpu(i, u, LINK).at(n)) for i, u, n in cases]
-    few = [wins for wins, (_, _, n) in zip(ahead, cases, strict=True) if n <= 16]
+    ahead = [bool(_cpu(i, u).at(n) <= _gpu(i, u, LINK).at(n)) for i, u, n in SIZES]
+    few = [wins for wins, (_, _, n) in zip(ahead, SIZES, strict=True) if n <= 16]
     large = [ratio <= 1 for _, ratio in speed_ups()]
     epoch = published.MNIST_EPOCH_SECONDS
     return Finding(
@@ -338,29 +338,28 @@ def _fill_the_memory() -> Finding:
     )
 
 
+def gain(inputs: int, units: int, batch: int) -> tuple[float, float]:
+    """The CPU's time for a step over the GPU's: with the data on the card, and with each batch copied over LINK."""
+    cpu = _cpu(inputs, units).at(batch)
+    there, copied = (float(cpu / _gpu(inputs, units, link).at(batch)) for link in (None, LINK))
+    return there, copied
+
+
 @claim(59, EXCHANGE, "Transfers between CPU and GPU can cancel the gain.")
 def _transfers_cancel() -> Finding:
-    lost = [
-        (i, u, n)
-        for i, u, n in itertools.product(INPUTS, UNITS, BATCHES)
-        if _gpu(i, u).at(n) < _cpu(i, u).at(n) <= _gpu(i, u, LINK).at(n)
-    ]
+    gains = {case: gain(*case) for case in SIZES}
+    lost = {case: ratios for case, ratios in gains.items() if ratios[0] > 1 >= ratios[1]}
+    rule = "right if in one case the GPU is faster with the data on the card and no longer with them copied, else wrong"
     if not lost:
         return Finding(WRONG, "0 cases of the grid are decided by the link", "Arithmetic outweighs the transfer.")
-
-    def gain(case: tuple[int, int, int], link: str | None = None) -> float:
-        i, u, n = case
-        return float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n))
-
-    most = max(lost, key=gain)
-    i, u, n = most
-    ratios = [gain(most, link) for link in (None, LINK)]
-    cases = len(INPUTS) * len(UNITS) * len(BATCHES)
+    (i, u, n), ratios = max(lost.items(), key=lambda found: found[1])
     return Finding(
         RIGHT,
         f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times as fast with the data on the card, "
         f"{ratios[1]:.1f} times as fast over {LINK}",
-        f"The strongest of {len(lost)} such cases in the grid of {cases}. Data that stays on the card is copied once.",
+        f"The strongest of {len(lost)} such cases in the grid of {len(gains)}. Data that stays on the card is copied "
+        "once.",
+        rule=rule,
     )
 
 

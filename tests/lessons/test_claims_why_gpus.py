@@ -107,6 +107,24 @@ def test_what_lesson_a_says_of_other_cpus_is_what_the_judge_found():
     assert "Its median over the eight networks is 14 times" in text
 
 
+def test_transfers_cancel_the_gain_in_three_of_64_sizes_by_copies_longer_than_the_cpus_step(monkeypatch):
+    """Lesson A: 26 are behind without a copy, 35 ahead with it. 4 bytes for each input at PCIe 3.0's rate."""
+    gains = {size: why_gpus.gain(*size) for size in why_gpus.SIZES}
+    lost = [size for size, (there, copied) in gains.items() if there > 1 >= copied]
+    assert lost == [(784, 10, 4096), (4096, 10, 256), (4096, 10, 4096)]
+    assert sum(there <= 1 for there, _ in gains.values()) == 26
+    assert sum(copied > 1 for _, copied in gains.values()) == 35
+    for inputs, units, batch in lost:
+        copy = 4 * inputs * batch / hardware.link(why_gpus.LINK).bytes_per_s
+        assert copy > why_gpus._cpu(inputs, units).at(batch)
+    text = (ROOT / "lessons/myths_and_facts/lesson.py").read_text(encoding="utf-8").replace("\n# ", " ")
+    assert "Of 64, the GPU is behind in 26 even with the data on the card, and ahead in 35 even with copies." in text
+    monkeypatch.setattr(why_gpus, "gain", lambda *size: (2.0, 1.1))
+    assert finding(59).verdict == WRONG
+    monkeypatch.setattr(why_gpus, "gain", lambda *size: (2.0, 1.1 - 0.2 * (size == lost[0])))
+    assert finding(59).verdict == RIGHT
+
+
 def test_peaks_are_compared_at_base_clocks():
     """Lanes, and MHz at the base clock; two Xeons begin 256 multiply-adds in each cycle of 2,400 MHz."""
     for card, lanes, clock in (
