@@ -54,8 +54,8 @@ from lessons.shared.digits import Variant, compare, learned
 #
 # For each pair of channels, one in and one out, a 3×3 does 9 multiply-adds a position, a 1×1 does 1. In units of 64 ·
 # 64, two 3×3 from 64 to 64 channels cost 9 + 9; 256 to 64, 3×3, 64 to 256 cost 4 + 9 + 4. The first block of each
-# later stage costs about twice ResNet-34's: it has a convolution on its shortcut, and squeezes before its stride. (A GFLOP
-# here counts a multiply-add as two operations, papers often as one.)
+# later stage costs about twice ResNet-34's: the convolution on its shortcut is sixteen times as large, and it squeezes
+# before its stride. (A GFLOP here counts a multiply-add as two operations, papers often as one.)
 
 # %% folded=true
 resnets = {
@@ -239,7 +239,7 @@ reveal(
             4 / 3 * (steps[deep].peak_bytes - weights) / GIB
             + 12 * tables[wide]["parameters"].sum() / GIB,
             "Four thirds of all but the weights, and 12 bytes a weight. But four blocks and "
-            "the first layers grow less, and the peak precedes some gradients.",
+            "the first layers grow less, and at the peak some gradients do not exist yet.",
         ),
         (
             4 * steps[small].peak_bytes / GIB,
@@ -295,8 +295,8 @@ table.map(format_bytes).assign(
 # 3×3 back to C cost m · C + 9 · m · C, ten times m · C. That is less if m is below 0.9 · C.
 
 # %% [markdown] slide="notes"
-# A bottleneck squeezes for its 3×3, too: in units of C / 4 · C / 4 it costs 4 + 9 + 4 = 17, two 3×3 at full width
-# 2 · 9 · 16 = 288. Weights follow the same count.
+# In a bottleneck, too, the squeeze makes the 3×3 cheap: in units of C / 4 · C / 4 it costs 4 + 9 + 4 = 17, two 3×3 at
+# full width 2 · 9 · 16 = 288. Weights follow the same count.
 
 # %% [markdown] slide="subslide"
 # At equal width the bottleneck saves a quarter of most blocks' maps, and more than nine tenths of the network's
@@ -573,7 +573,7 @@ for name, options in {
 pd.DataFrame(rows).T.rename_axis("MobileNetV2, batch 128")
 
 # %% [markdown] slide="notes"
-# Depthwise saves arithmetic and weights, and no map. Nor does its time fall as much: it does about 2 operations a
+# Depthwise saves arithmetic and weights, and no map. Nor does the layer's time fall as much: it does about 2 operations a
 # byte, and an RTX 4090 balances at 73 (lesson 01).
 #
 # ReLU keeps its output, which the next convolution keeps anyway; ReLU6's input is one map more at each wide place. In
@@ -613,8 +613,8 @@ print(textwrap.fill(trained.provenance("squeezed"), 88))
 # (The gap, before rounding, is to 32 channels throughout, after 30 epochs. *Seeds apart*: the best of three runs less
 # the worst, then. One of the 500 test images is worth 0.2 points.)
 #
-# After thirty epochs only 8 channels throughout has a gap wider than its own seeds are apart. But that excuses noisy
-# training: the squeezes' seeds are 1.2 and 1.6 points apart, not 0.2, so look at the worst one, too. These digits are
+# After thirty epochs only 8 channels throughout has a gap wider than its own seeds are apart. But by that rule noisy
+# training passes easily: the squeezes' seeds are 1.2 and 1.6 points apart, not 0.2. So look at the worst one, too. These digits are
 # easy; on harder images gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
@@ -666,7 +666,7 @@ pd.DataFrame(rows) if rows else None
 # 1. A squeeze adds m values a position; each narrow layer saves C − m.
 # 2. It saves arithmetic before a 3×3 (C to C) if m < 0.9 · C.
 # 3. ResNet-50's saves 17 % of the maps at equal width, 31 % of the peak. Against ResNet-34: 2.6 times the peak.
-# 4. MobileNetV2, wide inside: 1.6 times with ReLU, 2.3 with ReLU6.
+# 4. MobileNetV2, wide inside: 1.6 times ResNet-34's with ReLU, 2.3 with ReLU6.
 
 # %% [markdown] slide="notes"
 # With batch norms, as in ResNets, double both numbers of the first point. LoRA, in lesson 14, squeezes to save
