@@ -321,10 +321,11 @@ over_the_step(
 # freed its maps, whatever their size was.
 
 # %% [markdown] slide="slide"
-# **Bytes saved lower the peak only if they would have been alive there, and no further than to the next highest moment.**
+# **Bytes saved lower the peak only if they would have been alive there, and no further than to the highest moment at
+# which they would not have been.**
 #
-# This is the law of the lesson. Where the peak comes *before* the late maps are freed, it lets even a late stride count.
-# Does one?
+# This is the law of the lesson. In a network whose peak comes *before* the late maps are freed, even a late stride should
+# count. Does it?
 
 # %% [markdown] slide="notes"
 # ResNet-50 is such a network. Its convolutions have strides already, in four places, so we go the other way and take out
@@ -573,8 +574,8 @@ plane(
         for name, row in means.iterrows()
         for epochs, share in row.items()
     ],
-    title=f"2 × 2 positions, 100 epochs: {means[100]['stride 8']:.0f} % at stride 8, "
-    f"{means[100]['averaged, stride 3']:.0f} % of the averaged image",
+    title=f"2 × 2 positions, 100 epochs: {means[100]['stride 8']:.0f} % correct at stride 8, "
+    f"{means[100]['averaged, stride 3']:.0f} % on the averaged image",
 )
 
 # %% folded=true
@@ -591,8 +592,8 @@ for name, row in means.iterrows():
 # be more than this stride costs in the end.
 #
 # The fifth network has the same 2 × 2 positions and as many weights, but reads all of the image. After a hundred epochs
-# it is two points behind stride 1, whose own seeds are one point apart. So on these digits, and after so many epochs, few
-# positions explain little of the 14 points: most of them depend on which values are read. These digits were 8 × 8 before
+# it is two points behind stride 1, whose own seeds are one point apart. So the small number of positions explains little of
+# the 14 points, on these digits and after so many epochs. Most of the loss comes from which values are read. These digits were 8 × 8 before
 # they were enlarged; a photograph has finer detail to lose.
 
 # %% [markdown] slide="slide"
@@ -635,7 +636,7 @@ pd.DataFrame(rows) if rows else None
 # 3. A kernel narrower than its stride never reads part of its input. Train long before you judge what that costs.
 
 # %% [markdown] slide="notes"
-# They lower it no further than to the next highest moment. In VGG-16 a stride does not touch parameters, gradients,
+# They lower it no further than to the highest moment at which they would not have been alive. In VGG-16 a stride does not touch parameters, gradients,
 # momentum and images, nor the maps made before it. These, and the gradient maps of that moment, are its floor. A layer that fixes the size of its output, such as the average before
 # VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride sets the number of tokens.
 #
