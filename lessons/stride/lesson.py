@@ -324,8 +324,7 @@ over_the_step(
 # **Bytes saved lower the peak only if they would have been alive there, and no further than to the highest moment at
 # which they would not have been.**
 #
-# This is the law of the lesson. In a network whose peak comes *before* the late maps are freed, even a late stride should
-# count. Does it?
+# This is the law of the lesson. Where the peak comes *before* late maps are freed, even a late stride should count.
 
 # %% [markdown] slide="notes"
 # ResNet-50 is such a network. Its convolutions have strides already, in four places, so we go the other way and take out
@@ -592,9 +591,9 @@ for name, row in means.iterrows():
 # be more than this stride costs in the end.
 #
 # The fifth network has the same 2 × 2 positions and as many weights, but reads all of the image. After a hundred epochs
-# it is two points behind stride 1, whose own seeds are one point apart. So the small number of positions explains little of
-# the 14 points, on these digits and after so many epochs. Most of the loss comes from which values are read. These digits were 8 × 8 before
-# they were enlarged; a photograph has finer detail to lose.
+# it is two points behind stride 1, whose own seeds are one point apart. So the small number of positions explains little
+# of the 14 points, on these digits and after so many epochs. Most of the loss comes from which values are read. These
+# digits were 8 × 8 before they were enlarged; a photograph has finer detail to lose.
 
 # %% [markdown] slide="slide"
 # ## Explore
