@@ -530,7 +530,7 @@ plane(
 # (The network is small and this is one seed: how much is lost varies.) Three curves lie together. Under autocast the curve
 # is that of float32, so it was not the maps. Round the weights to the nearest bfloat16 as well, and accuracy falls nearly as
 # far as all in bfloat16. Round them at random and it does not fall, even with Adam's averages rounded too.
-# Coarse weights are harmless here; losing every update below half a spacing is not. More time does not bring them back:
+# Coarse weights are harmless here; losing every update below half a spacing is not. More time does not close the gap:
 # `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all in bfloat16.
 # float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller, as the two curves
 # above show: hardly any at 1e-4.
@@ -783,10 +783,10 @@ half_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. float16 fails by range: scale the loss. Both halves lose small updates by rounding, bfloat16 sooner: keep float32
-#    weights.
-# 2. Under autocast the maps halve. Weights, their gradients, optimizer state, indices and the input do not.
-# 3. ResNet-50 comes close to half, VGG-16 saves a third, a network of weights may grow.
+# 1. float16 fails by range: scale the loss. Both lose small updates by rounding: keep float32 weights.
+# 2. Under autocast maps halve, a layer norm's and a softmax's aside. Weights, their gradients, optimizer state, indices,
+#    input do not.
+# 3. ResNet-50 comes close to half, VGG-16 saves a third, weights or layer norms may grow.
 
 # %% [markdown] slide="notes"
 # Is it faster, too? On cards with tensor cores it is, though by less than their rates promise: *Further* has measured times.

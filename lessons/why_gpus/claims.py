@@ -114,8 +114,8 @@ def _twenty_to_fifty() -> Finding:
         f"The first card of the table to reach 50 is of {first}. Against another CPU, or better code, it is another "
         "number.",
         rule=f"two cases, cards sold by {DETTMERS_YEAR} and later ones, against two 8-core Xeons, the only CPU of the "
-        "published table. “Typically” is the median, and “up to 50” that one reaches 50. Right if both parts hold in "
-        "both cases, partly right if one does in one. Times without cuDNN do not vote",
+        "published table. “Typically 20” holds if the median is at least 20, “up to 50” if one reaches 50. Right if "
+        "both parts hold in both cases, partly right if one does in one. Times without cuDNN do not vote",
         kind=by_parts({"typically 20 times": typical, "up to 50 times": large}) + "; against two 8-core Xeons",
     )
 

@@ -245,8 +245,8 @@ charges(
 #   queue meanwhile. With kernels this short, only the last one's work is left when the host is done.
 #
 # A step like the card's is called *bound by overhead*. A card with few threads does not reach its rates, and no kernel is
-# shorter than some minimum. The model ignores both. Here this adds at most the last kernel's minimum, as long as every
-# earlier kernel ends before the host has issued the one after it. What the host needs for a kernel does matter:
+# shorter than some minimum. The model ignores both. Here that hardly matters: if each kernel ends before the host has
+# issued the next, only the last one's minimum is added. What the host needs for a kernel does matter:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 who = "the card wins" if least > 1 else "this machine wins" if most < 1 else "either may win"
@@ -393,7 +393,7 @@ plane(
         *(Spot("", k, took, CPU, hollow=True) for k, took in digits.measured.items()),
         *(Spot(rough(k), k, digits.here(k).item(), bold=True) for k in met),
     ],
-    title=f"The host decides where the card gets ahead: batch {rough(min(met))} to "
+    title=f"A kernel's cost decides where the card gets ahead: batch {rough(min(met))} to "
     f"{rough(max(met))}, with launches of 10 µs about {rough(meets)}"
     if max(met) > min(met)
     else f"The card is ahead from batch {rough(low)}",
@@ -435,7 +435,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Flat, then rising. The rise is the model's: from batch 8 on the T4 stays within 12 % of the work. At 256 the V100 takes
+# Each measured line is flat, then rises. The model predicts the rise: from batch 8 on, the T4 is within 12 % of its work.
+# At 256 the V100 takes
 # a quarter less than the model says. It may reach more than our shares, or need fewer operations than we count (as
 # Winograd kernels do); the timing does not say which. How far off the flat part is, with the bet's
 # host, is printed next.
@@ -746,7 +747,7 @@ judge([52, 54])
 # ## Recap
 #
 # 1. An operator alone: launch, plus the longer of arithmetic and bandwidth.
-# 2. Crossover: (head start − fixed work) / gain, as uncertain as a launch.
+# 2. Crossover: (head start − fixed work) / gain, more uncertain than a launch.
 # 3. The slower of host and card sets the time. A clock needs `torch.cuda.synchronize()`.
 # 4. Short operators: launch less. On the slope: fewer bytes. On the flat: less arithmetic.
 

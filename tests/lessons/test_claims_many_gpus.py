@@ -82,6 +82,13 @@ def test_with_more_images_sharing_is_not_needed():
         assert apart[400] > many_gpus.GOOD * many_gpus.CARDS == 3.2
 
 
+@pytest.mark.parametrize("network", [networks.vgg16, networks.alexnet])
+def test_on_cards_with_a_fast_link_sharing_is_not_needed_with_128_images(monkeypatch, network):
+    monkeypatch.setattr(many_gpus, "CARD", "H100 SXM")
+    monkeypatch.setattr(many_gpus, "LINK", "NVLink 4")
+    assert many_gpus.with_and_without_sharing(traced(network).at(128))[1] == pytest.approx(4, abs=0.05)
+
+
 def test_without_sharing_a_weight_is_used_once_for_an_image():
     """So VGG-16 would have as many as one image has multiply-adds, and a bias for each number of a layer's result."""
     table = traced(networks.vgg16).at(128).by_layer()
