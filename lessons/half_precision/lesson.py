@@ -783,7 +783,7 @@ half_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. float16 fails by range: scale the loss. Both lose small updates by rounding: keep float32 weights.
+# 1. float16 fails by range: scale the loss. Both lose small updates: keep float32 weights.
 # 2. Under autocast maps halve, a layer norm's and a softmax's aside. Weights, their gradients, optimizer state, indices,
 #    input do not.
 # 3. ResNet-50 comes close to half, VGG-16 saves a third, weights or layer norms may grow.
