@@ -94,7 +94,7 @@ guess
 
 # %% [markdown] slide="notes"
 # By hand: the losses 2, 4, 6, 8 have the mean 5. Two micro-batches have the means 3 and 7, and half of each adds up to
-# 5. For equal pieces, that is. Were those of your guess equal?
+# 5. That works for equal pieces. Were the pieces in your guess equal?
 
 # %% slide="subslide" folded=true
 tokens, means = (900, 100), (1.2, 3.2)
@@ -274,8 +274,9 @@ HTML(f"<details><summary>All five: choose, then open this</summary>{table}</deta
 # their most popular models (pull request 34191). That is loop 3.
 #
 # Loop 2 weighs by samples, which is right where every sample has a label. Loop 4 divides by nothing, loop 5 keeps the
-# last micro-batch alone. Even loop 3 fails if a micro-batch holds nothing but padding. A mean of nothing is nan, and 0
-# · nan is nan. It is safer to add up and to divide by all that counts:
+# last micro-batch alone. Where a micro-batch holds nothing but padding, loop 3 still makes the right
+# update, but reports nan: a mean of nothing is nan, and 0 · nan too. A check for nan then stops on it. It is safer to
+# add up and to divide by all that counts:
 
 # %%
 scores, padding = torch.zeros(4, 10), torch.full((4,), -100)
@@ -367,8 +368,8 @@ guess_peak = predict(
 guess_peak
 
 # %% [markdown] slide="subslide"
-# Whatever is alive at the peak grows in proportion to the batch, or it is the *fixed part*. Two measurements tell the
-# two apart, if the peak is at the same moment in both.
+# What is alive at the peak either grows in proportion to the batch or does not depend on it. The second is the *fixed
+# part*. Two measurements tell the two apart, if the peak is at the same moment in both.
 
 # %%
 medium = vgg.at(64)
@@ -617,7 +618,8 @@ pd.DataFrame(rows, columns=columns).set_index("128 as")
 # Smaller pieces lose time, more than the model predicts.
 
 # %% [markdown] slide="notes"
-# (The comparison is loose: the notes do not say which Inception it is, and we model GoogLeNet.)
+# (Caffe2's `convnet_benchmarks.py`, which has these times, defines its Inception as GoogLeNet. It ran on cuDNN 4, and
+# computed the images' gradient too, which a training step does not need.)
 #
 # At 8 × 16 the notes lose 29 %, the model 6 %. The model misses most of the loss; what follows explains only the part
 # that it has. It knows two reasons why a piece costs more than its share: each micro-batch launches every kernel again,

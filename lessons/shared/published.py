@@ -47,7 +47,8 @@ class PublishedTime:
 XEONS = "two 8-core Xeons"  # Intel Xeon E5-2630 v3, the host of cnn-benchmarks
 JOHNSON = "cnn-benchmarks, 2016-17"  # jcjohnson on GitHub, README; K40 and CPU from its first revisions, totals
 SOUMITH = "convnet-benchmarks, 2016"  # soumith on GitHub, README, Torch with cuDNN R4 in float32
-CAFFE2 = "Caffe2 notes, 2017"  # Inception, which the notes do not define further: predicted as GoogLeNet
+# caffe2/python/convnet_benchmarks.py in facebookarchive/caffe2 has them: Inception, as it defines it, is GoogLeNet.
+CAFFE2 = "Caffe2 notes, 2017"
 
 
 def _johnson(network: str, device: str, rows: Iterable[tuple[str, float, float]]) -> list[PublishedTime]:

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+import torch
 from drawn import assert_well_laid, corners, paths
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,3 +124,12 @@ def test_a_skyline_of_accumulated_batches_is_well_laid_and_its_outline_covers_it
     assert xs == sorted(xs)
     assert xs[0] == pytest.approx(left, abs=0.5)
     assert xs[-1] == pytest.approx(right, abs=0.5)
+
+
+def test_a_micro_batch_of_padding_alone_has_a_loss_of_nan_and_gradients_of_0():
+    """Lesson 07: loop 3's update is right where it reports nan."""
+    layer, padding = torch.nn.Linear(5, 10), torch.full((4,), -100)
+    loss = torch.nn.functional.cross_entropy(layer(torch.randn(4, 5)), padding) * 0
+    loss.backward()
+    assert loss.isnan()
+    assert not layer.weight.grad.any()
