@@ -668,8 +668,8 @@ pool_explorer("VGG-16", "pool1")
 
 # %% [markdown] slide="notes"
 # In half precision the 12 bytes are 10. With no bits the pool's input must stay. GoogLeNet's windows, of 3 × 3, would
-# take four bits. The plan spends a byte on a position or on a value that only its ReLU needs, and nothing on a pool's
-# input. The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without `pool4` a twentieth
+# take four bits. The plan spends a byte on a position or on a value that only its ReLU needs, and nothing on the
+# input of a max pool (of PyTorch's average pool it keeps the input). The pools do not save alike: without `pool1` VGG-16 peaks over twice as high, without `pool4` a twentieth
 # higher.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check

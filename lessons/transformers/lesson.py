@@ -253,7 +253,7 @@ for name, ways in same_tokens.items():
 kernels = ["flash" in op for op in time.ledger.tape.event_ops]
 rate = time.flops[kernels].sum() / time.seconds[kernels].sum()
 share = rate / hardware.device("H100 SXM").flops_per_s("bfloat16")
-print(f"1 × 8,192, fused attention: {rate / 1e12:.0f} TFLOP/s, {share:.0%} of the H100's peak")
+print(f"1 × 8,192, fused: {rate / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of the H100's peak")
 print(f"half of its arithmetic at 35 %: {share / 2 / 0.35:.2f} times as long")
 pd.DataFrame(rows).T
 

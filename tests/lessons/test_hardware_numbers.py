@@ -321,7 +321,7 @@ def test_by_nvidias_program_the_v100_was_faster_and_its_a100_is_another_card() -
         next(of for name, of in TIMED_AGAIN.items() if name.startswith(by)) for by in ("Lambda", "NVIDIA")
     )
     faster = nvidias["V100"][1] / lambdas["V100"][1]
-    assert f"By NVIDIA's own program it was {faster:.1f} times as fast (*Further*)." in text_of_the_lesson()
+    assert f"(*channels last*), it was {faster:.1f} times as fast (*Further*)." in text_of_the_lesson()
     assert {"V100", "A100 SXM, 80 GB"} == {*nvidias}
     assert "A100" in lambdas
 
@@ -369,7 +369,7 @@ def test_the_cheapest_is_the_a5000_or_it_ties_but_for_one_transformer_in_float32
     assert timed_before({"RTX 3090": 0.22}, "RTX 3090", "RTX A5000") == []
     secure = {one.device: one.usd_per_hour for one in RENTALS if one.provider == SECURE}
     usd = [f"{secure[f'RTX {card}']:.2f}" for card in ("4090", "5090", "3090", "A4000", "A5000")]
-    assert "Secure tier (its own data centers; in Community others rent out their machines) asked" in text
+    assert "Secure tier (data centers of its partners; in Community others rent out their machines) asked" in text
     told = "asked {} for it, {} for the RTX 5090, {} for the RTX 3090, {} and {} for the RTX A4000 and A5000".format(
         *usd
     )
