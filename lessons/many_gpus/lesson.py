@@ -93,7 +93,7 @@ def endless(link):
 # %% [markdown] slide="notes"
 # After the backward pass the gradients are averaged over the cards, and every card makes the same update. How many
 # times as many samples a second they train on as one card alone is the *speed-up*. Here are four GTX Titans of 2013 in
-# one machine. Each computes 3.15 TFLOP/s and has 128 samples. PCIe 2.0 joins them; we assume 6 GB/s from each card to
+# one machine. Each computes 3.02 TFLOP/s and has 128 samples. PCIe 2.0 joins them; we assume 6 GB/s from each card to
 # the next.
 
 # %%
@@ -309,10 +309,11 @@ print(f"with buckets of 1 MiB {25 * small:.1f} % of a speed-up of 4")
 
 # %% [markdown] slide="notes"
 # So left of *break-even* data parallelism loses in all these runs but one, whose card mostly waits for its own memory.
-# (On faster cards launches can save a step.) Between the lines these runs gain something. (A large first
-# layer moves *break-even* to the right: the dense net's 256 samples a V100 over PCIe 3.0 have a ratio of 0.19, and four
-# cards lose.) Right of *enough* something is still lost: the last bucket has no backward pass left to hide behind. GoogLeNet's gradients fill two buckets, and the second, most of them, is full only when the
-# backward pass ends. Twice the batch is twice the uses; the number of weights is not in the rule.
+# (On faster cards launches slow the single card, too, so that four can win.) Between the lines these runs gain something.
+# (A large first layer moves *break-even* to the right: the dense net's 256 samples a V100 over PCIe 3.0 have a ratio of
+# 0.19, and four cards lose.) Right of *enough* something is still lost: the last bucket has no backward pass left to hide
+# behind. GoogLeNet's gradients make two buckets; the second holds most of them and is complete only when the backward
+# pass ends. Twice the batch is twice the uses; the number of weights is not in the rule.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -550,7 +551,7 @@ print(inspect.getsource(train.wrapped))
 # %% folded=true
 options = {"steps": 8, "batch": 64, "images": images, "labels": labels}
 both = run(train.train_in, processes=2, modes=("ddp", "fsdp"), **options)[0]
-losses, kept = train.train("single", **options)
+(losses, kept), *_ = run(train.train_in, 1, modes=("single",), **options)[0].values()
 rows = [("one process", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", "", f"{kept:,}")]
 for mode, (its_losses, its_bytes) in both.items():
     same = max(abs(a / b - 1) for a, b in zip(its_losses, losses, strict=True)) < 1e-4

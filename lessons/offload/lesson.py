@@ -318,8 +318,8 @@ compared(vgg, {f"{several} in flight": ("windowed", several) for several in ways
 
 # %% [markdown] slide="notes"
 # **Up to four in flight cost no memory at the peak:** it stays the 10.86 GiB of the first schedule. With six hardly
-# anything waits, and the tensors still have room. (From three on the verdict is *tight*, lesson 03: a convolution's
-# workspace may find no piece.)
+# anything waits, and the tensors still have room. (From three on the verdict is *tight*, lesson 03: mostly a
+# convolution's workspace may find no piece.)
 #
 # How much time is there to catch up in? Here are the seconds of each pass, with five in flight. Then we make the kernels of
 # one pass alone 1.5 times as fast: of the time that they save, how much does the step save?
@@ -423,7 +423,7 @@ table
 # %% [markdown] slide="notes"
 # One more thing decides your R: does your float32 run as TF32? From Ampere (2020) on, PyTorch's default lets
 # convolutions use it: values of four bytes, multiplied on the tensor cores at half the rate of float16 (A100: 156 and
-# 312 TFLOP/s, NVIDIA's data sheet). Twice the bytes at half the rate: the last column holds for TF32 too. So far our
+# 312 TFLOP/s, NVIDIA's data sheet). Twice the bytes at half the rate: the last column holds for TF32 too, where a card has it. So far our
 # float32 has been without it (`torch.backends.cudnn.allow_tf32 = False`). Here is our step with it:
 
 
@@ -476,7 +476,9 @@ for name, h in widths.items():
 # ## The real thing
 #
 # A copy can overlap with kernels only if it has a stream of its own, the host does not wait for it, and the host's memory is
-# pinned. The numbered lines keep it correct. (No GPU has run it for this course.)
+# pinned. The numbered lines keep it correct. An *event* marks a place in a stream's queue: `wait_event` holds this stream
+# until that place is passed, `wait_stream` until all that the other has now is done; `record_stream` tells the allocator
+# that another stream still uses a block. (No GPU has run it for this course.)
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -501,9 +503,9 @@ for name, h in widths.items():
 
 # %% [markdown] slide="skip"
 # *Pinned* memory is host memory that the operating system may not move or swap, so the card can read it by itself
-# (NVIDIA's *CUDA C++ Best Practices Guide*). Other programs lose it: the 13 GiB of VGG-16's maps pin 23 if each
-# moves once, as torch 2.13 rounds each block up to a power of two. This code pins 40: it moves parameters too (question
-# 6 of the exercise), and twice what two layers save.
+# (NVIDIA's *CUDA C++ Best Practices Guide*). Other programs lose it. Torch 2.13 rounds each block up to a power of
+# two, so VGG-16's 13 GiB of maps, each moved once, pin 23 GiB. The code above pins 40: it also moves parameters
+# (question 6 of the exercise), and a map that two layers save twice.
 #
 # **Correct is not yet small.** Nothing here limits how many copies are in flight. The host runs ahead (lesson 01), and
 # by line 2 a block is free only after its copy. When the host asks for the next map, that copy has often not begun:
@@ -580,14 +582,14 @@ offload_explorer(moves="everything, 2 in flight")
 
 # %% [markdown] slide="skip"
 # Try three things. Double the batch: what happens to the cost of moving? Back at 192, switch to float16, in which most
-# maps are half as large. Stay there, and give the T4 a faster link: from which one on does moving everything, with some
-# maps in flight, cost less than one more forward pass?
+# maps are half as large. Stay there, and give the T4 a faster link: from which one on does moving everything, with four or
+# more maps in flight, cost less than one more forward pass? And with two?
 #
 # <details><summary>What you will see</summary>
 #
 # The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take a little
-# more than half as long (indices keep their eight bytes), the kernels on tensor cores far less than half. From PCIe 4.0
-# on it is below a forward pass. A T4 has PCIe 3.0.
+# more than half as long (indices keep their eight bytes), the kernels on tensor cores far less than half. With four
+# or six in flight it is below a forward pass (35 %) from PCIe 4.0 on, with two from PCIe 5.0 on. A T4 has PCIe 3.0.
 #
 # </details>
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -95,3 +96,17 @@ def test_with_a_link_four_times_as_fast_the_t4_waits_for_copies_beside_pools_alo
     long = [stall for stall in swapped.stalls if "max_pool" in beside[stall.kernel]]
     assert len(long) == 10  # five pools, both ways
     assert sum(stall.seconds for stall in long) > 0.99 * sum(stall.seconds for stall in swapped.stalls)
+
+
+def test_what_lesson_09_says_of_float16_and_faster_links() -> None:
+    """Its folded answer: from which link on moving everything costs less than a forward pass, 35 % of the kernels."""
+    net = networks.vgg16()
+    half = training_step(net, (3, 224, 224), 1000, precision="float16", name="VGG-16").at(192)
+    as_told = functools.partial(simulate, half, T4, "windowed", precision="float16")
+    plain = as_told().work
+    forward = plain.fast[plain.phase == FORWARD].sum() / plain.fast.sum()
+    assert forward == pytest.approx(0.35, abs=0.005)
+    for window, enough in ((2, "PCIe 5.0 x16"), (4, "PCIe 4.0 x16"), (6, "PCIe 4.0 x16")):
+        links = ("PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x16")
+        slow = [as_told(link=link, window=window).slowdown for link in links]
+        assert links[[one < forward for one in slow].index(True)] == enough

@@ -11,7 +11,7 @@ from classroom.notebooks import topics
 
 # Minutes that a reader with pencil and guesses needed for a lesson without its exercise, read for the first time.
 READ = {
-    "01": 135, "02": 145, "03": 120, "04": 85, "05": 95, "06": 85, "09": 105, "10": 80, "11": 115, "12": 110, "14": 150,
+    "01": 135, "02": 145, "03": 120, "04": 85, "05": 95, "06": 85, "09": 110, "10": 80, "11": 120, "12": 110, "14": 150,
 }  # fmt: skip
 WORDS_A_MINUTE, A_CHANGE = 25, 8  # fitted to READ: text read with its outputs, minutes for a cell that is changed
 NEAR = 0.25  # of what the rule says

@@ -1,4 +1,4 @@
-"""The real thing on processes of this machine, over gloo: no GPU is needed, and on GPUs NCCL takes its place.
+"""The real thing on processes of this machine, over gloo, without a GPU; on GPUs, under torchrun, NCCL takes its place.
 
 `run` starts processes and brings back what each returned; `jobs` are what the lesson has them do; `train` is the script
 for whoever outgrows one card, run by torchrun with DDP or FSDP. The model of what it costs is

@@ -64,6 +64,7 @@ def run(function: Callable[..., Any], processes: int = 2, timeout: float = 120.0
 
 def _start(folder: Path, rank: int, errors: Any) -> subprocess.Popen[bytes]:
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    environment["CUDA_VISIBLE_DEVICES"] = ""  # gloo exchanges what lies in host memory
     if sys.platform in LOOPBACK:
         environment.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
     command = [sys.executable, "-m", "lessons.many_gpus.distributed.launch", str(folder), str(rank)]
