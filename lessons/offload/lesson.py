@@ -476,9 +476,7 @@ for name, h in widths.items():
 # ## The real thing
 #
 # A copy can overlap with kernels only if it has a stream of its own, the host does not wait for it, and the host's memory is
-# pinned. The numbered lines keep it correct. An *event* marks a place in a stream's queue: `wait_event` holds this stream
-# until that place is passed, `wait_stream` until all that the other has now is done; `record_stream` tells the allocator
-# that another stream still uses a block. (No GPU has run it for this course.)
+# pinned. The numbered lines keep it correct. (No GPU has run it for this course.)
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -502,6 +500,9 @@ for name, h in widths.items():
 # ```
 
 # %% [markdown] slide="skip"
+# An *event* marks a place in a stream's queue: `wait_event` holds this stream until that place is passed, `wait_stream`
+# until all that the other has now is done. `record_stream` tells the allocator that another stream still uses a block.
+#
 # *Pinned* memory is host memory that the operating system may not move or swap, so the card can read it by itself
 # (NVIDIA's *CUDA C++ Best Practices Guide*). Other programs lose it. Torch 2.13 rounds each block up to a power of
 # two, so VGG-16's 13 GiB of maps, each moved once, pin 23 GiB. The code above pins 40: it also moves parameters
