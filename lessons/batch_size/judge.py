@@ -152,6 +152,7 @@ def _sessions(micro: int, parts: int, seed: int) -> list[Session]:
             _session("measured", [MEASURED_BATCH], MEASURED_MICRO, torch.float32),
             _session("even", [even], micro, torch.float64),
             _session("uneven", [uneven], micro, torch.float64),
+            _session("one", [micro * (parts - 1) + 1], micro, torch.float64),  # left for the last micro-batch
             _session("second", [even, even], micro, torch.float64, stale=True),
         ]
 
@@ -180,10 +181,11 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Rec
     sessions = _sessions(micro, parts, seed)
     recorder = Recorder({name: one for session in sessions for name, one in session.inputs.items()})
     with no_garbage_collection(), recorder:
-        for session in sessions:
+        for number, session in enumerate(sessions):
             recorder.mark(f"{session.name} begin")
             parameters = dict(session.model.named_parameters())
-            optimizer = torch.optim.SGD(session.model.parameters(), lr=RATE, momentum=MOMENTUM)
+            rates = {"lr": RATE + 0.01 * number, "momentum": MOMENTUM - 0.05 * number}  # no number to write down
+            optimizer = torch.optim.SGD(session.model.parameters(), **rates)
             for name, parameter in parameters.items():
                 optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
                 parameter.grad = session.stale.get(name)
@@ -206,15 +208,15 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
     ours, theirs = replay(record, values), replay(_whole(micro, parts), values)
     updates = {one.name: (_after(ours, one), _after(theirs, one)) for one in sessions}
     shares = [_above(ours, one) / _above(theirs, one) / one.share for one in sessions]
-    mine, whole = updates["measured"]
+    rests, (mine, whole) = ("uneven", "one"), updates["measured"]
     trained = torch.allclose(mine, whole, rtol=1e-4, atol=1e-5)
     returned = [name.split()[-1] for name in ours.alive if " returned " in name]
     return UpdateComparison(
         returned=returned[-1] if returned else "",
         even=updates["even"],
-        uneven=updates["uneven"],
+        uneven=(torch.cat([updates[one][0] for one in rests]), torch.cat([updates[one][1] for one in rests])),
         second=updates["second"],
-        most=max(_most_images(ours, one) for one in sessions if one.name != "measured"),
+        most=micro + max(_most_images(ours, one) - one.micro for one in sessions),
         micro=micro,
         share=SHARE * max(shares) if trained else 1.0,
     )

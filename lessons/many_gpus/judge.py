@@ -116,9 +116,10 @@ class RingLook:
 
 
 def _sizes(cards: int, chunk: int) -> list[tuple[int, int]]:
-    """Cards and numbers of the rings: three whose cards divide the numbers, three whose do not."""
+    """Cards and numbers of the rings: three whose cards divide the numbers, four whose do not."""
     even = [(cards, cards * chunk), (2, 2 * chunk), (1, chunk)]
-    return [*even, (cards, cards * chunk + 2), (3, 3 * chunk + 1), (cards, cards + 2)]
+    few, many = (cards, cards * chunk + 2), (cards, cards * chunk + cards - 1)
+    return [*even, few, (3, 3 * chunk + 1), (cards, cards + 2), many]
 
 
 def _held(cards: int, numbers: int, seed: int) -> list[Tensor]:

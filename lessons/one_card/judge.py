@@ -149,6 +149,9 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
         with births[name]:
             adapted[name] = wrap(layer, rank).eval()
     gc.collect()
+    as_given = {name: layer.state_dict() for name, (layer, _) in _layers(seed).items()}
+    if not all(torch.equal(one, as_given[name][key]) for name in layers for key, one in before[name].items()):
+        raise Refused("the frozen weights are not what they were before the layer was wrapped: leave them as they are")
     inputs: dict[str, Tensor] = {}
     own: dict[str, Tensor] = {}
     for name, (_, given) in layers.items():

@@ -59,8 +59,8 @@ best_block = Graded("best_block", _stacks)
 
 
 def _size(draw: random.Random) -> tuple[int, int]:
-    """Texts, and tokens of each."""
-    return draw.choice((4, 5)), draw.choice((61, 63, 67))
+    """Texts, and tokens of each: of pieces of 32 a few are left, or many."""
+    return draw.choice((4, 5)), draw.choice((61, 65, 67))
 
 
 loss_in_pieces = graded_network("loss_in_pieces", chunked.record, chunked.judge, _size)
