@@ -184,8 +184,8 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Rec
         for number, session in enumerate(sessions):
             recorder.mark(f"{session.name} begin")
             parameters = dict(session.model.named_parameters())
-            rates = {"lr": RATE + 0.01 * number, "momentum": MOMENTUM - 0.05 * number}  # no number to write down
-            optimizer = torch.optim.SGD(session.model.parameters(), **rates)
+            rate, momentum = RATE + 0.01 * number, MOMENTUM - 0.05 * number  # no numbers to write down
+            optimizer = torch.optim.SGD(session.model.parameters(), lr=rate, momentum=momentum)
             for name, parameter in parameters.items():
                 optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
                 parameter.grad = session.stale.get(name)
