@@ -82,8 +82,8 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # - **holds** (the verdict is *right*): in every case we tried;
 # - **holds in part** (*partly right*): in some cases, or one part of it alone. The verdict says which;
 # - **held once** (*outdated*): when it was written, but no longer;
-# - **does not hold**: in no case we tried. Such a sentence is *misleading* if it is true of another quantity that its
-#   source describes; otherwise it is *wrong*.
+# - **does not hold**: in no case we tried. Such a sentence is *misleading* if its source reports it of another quantity,
+#   which we cannot check; otherwise it is *wrong*.
 #
 # A case is a network, a batch, a card or an option. A tally such as *1 of 8* counts cases that we chose; it is not how
 # often a sentence is true. A sentence with exceptions holds in part. Most verdicts rest on thresholds that we chose.
@@ -385,8 +385,8 @@ side_by_side(
 # then takes. PCIe 2.0 links cards inside one machine of that time.)
 #
 # By the model, in float32 without tensor cores, four of either card pay off with NVLink or with 1,024 samples a card.
-# With tensor cores (last two bars) an H100 computes for so short a time that over PCIe 5.0, with gradients sent in
-# float32, four lose even with 1,024; over NVLink they gain. (An H100 SXM comes with NVLink. We imagine it without, to
+# With tensor cores (last two bars) an H100 needs so little time to compute that sending decides. Over PCIe 5.0, with
+# gradients in float32, four are slower than one even with 1,024 samples a card; over NVLink they gain. (An H100 SXM comes with NVLink. We imagine it without, to
 # separate the link from the card.)
 
 # %% slide="subslide" folded=true
@@ -449,8 +449,8 @@ role_bars(bars, title, card)
 # is 5 % of the peak; of 20 traces in lesson 14 none was over 2.1 % too low.
 #
 # An update takes seconds (lesson 14). Whether the model learns is another question: of made-up weights in 16 bits, 70 %
-# did not move in 300 equal steps (lesson 14). In float32 all moved. Weights and moments in float32 on the host take no
-# memory of the card, but twice as much of the host's, and more where gradients are kept.
+# did not move in 300 equal steps (lesson 14). In float32 all moved. To keep weights and moments in float32 on the host costs
+# the card nothing. The host needs twice as much, and more if it keeps gradients too.
 
 # %% [markdown] slide="slide"
 # ## Faster than what?
@@ -490,7 +490,7 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Of the cards sold by 2014 one was measured: a K40, with a library of 2016. Its median over the eight networks is 14
-# times, so neither part held then against these Xeons; against later cards both do (we read both as *at
+# times, so with that card neither part held against these Xeons; with later cards both do (we read both as *at
 # least*: their median is 46, their most 77). (The tally counts cards sold by
 # 2014 as one case, later cards as another.) Times of another CPU would add cases, and the sentence would still hold in
 # some and fail in others.
@@ -577,7 +577,7 @@ side_by_side(
 # It is not enough: AlexNet with 32 images gains 2.53 times. The second blue bar gives each card a share of its dense
 # layers (lesson 11). Their gradients are not sent, and the gain is back. But dense layers alone do not decide. VGG-16
 # has nine tenths of its weights in them and loses nothing with 32 images: it computes for 7.6 times as long as it
-# sends. AlexNet with 32 computes for 0.9 times as long. (VGG-16 with 4 images is close to that: it computes 1.1 times
+# sends. AlexNet with 32 computes for 0.9 times as long. (VGG-16 with 4 images is not far above: it computes 1.1 times
 # as long as it sends, and gains 3.03. This case does not vote.)
 
 # %% slide="subslide" folded=true
