@@ -79,9 +79,9 @@ class Original:
         sizes = (images, *self.input_shape)
         return torch.randn(sizes, generator=draw), torch.randint(self.classes, (images,), generator=draw)
 
-    def record(self, network: nn.Module, images: int) -> Record:
+    def record(self, make: Callable[[], nn.Module], images: int) -> Record:
         """A training step of a network in its place. Raises what the network raises."""
-        return record_steps(network, [self.batch(images, 0)], self.classes)
+        return record_steps(make, [self.batch(images, 0)], self.classes)
 
 
 class Misfit(Unfit):
@@ -148,14 +148,18 @@ def record(make: Callable[[], object], original: Original, images: int, seed: in
 
     Raises what the learner's code raises; Unfit where it builds no network, and Misfit for layers that do not fit.
     """
-    made = make()
-    if made is ...:
-        raise TypeError("an ellipsis is no network")
-    if not isinstance(made, nn.Module):
-        nothing = ". Is there a `return`?" if made is None else ""
-        raise Unfit(f"your function returned a {type(made).__name__}, not a network{nothing}")
+
+    def network() -> nn.Module:
+        made = make()
+        if made is ...:
+            raise TypeError("an ellipsis is no network")
+        if not isinstance(made, nn.Module):
+            nothing = ". Is there a `return`?" if made is None else ""
+            raise Unfit(f"your function returned a {type(made).__name__}, not a network{nothing}")
+        return made
+
     try:
-        return original.record(made, images)
+        return original.record(network, images)
     except RuntimeError as error:
         if MISFIT.search(str(error)):
             raise Misfit(str(error).splitlines()[0]) from None
@@ -261,7 +265,7 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
 
 @functools.cache
 def _steps(make: Callable[[], Any], original: Original, images: int) -> tuple[Steps, int]:
-    found = original.record(make(), images)
+    found = original.record(make, images)
     return _replayed(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
 
 

@@ -249,7 +249,7 @@ class TestRealModels:
         traced = training_step(build(), (64,), 10, "sgd", target="cpu").at(32).peak_bytes
         values = named_inputs(dict(net.named_parameters()), {}, [(x, y)])
         values = {name: value.detach() for name, value in values.items()}
-        assert run(record_steps(net, [(x, y)], 10), values).replayed.peak == traced
+        assert run(record_steps(lambda: net, [(x, y)], 10), values).replayed.peak == traced
 
 
 class TestAdapters:

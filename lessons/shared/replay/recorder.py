@@ -32,6 +32,7 @@ from lessons.shared.replay.form import (
     Sent,
     operator,
 )
+from lessons.shared.replay.taken import taken
 
 OBJECTS = tuple({type(one) for one in NAMED.values()})
 
@@ -40,16 +41,25 @@ class Recorder(TorchDispatchMode):
     """Writes a record of what runs while it is active.
 
     Raises Refused, in the midst of the code that is recorded, where it does what cannot be replayed.
+
+    Attributes:
+        states: the generator's state behind each number of a draw.
+        hidden: the most bytes that the process held behind an operator, beside the tensors that are written down.
     """
+
+    again = 1
 
     def __init__(self, inputs: dict[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.states: dict[int, Tensor] = {}
+        self.hidden = self._alive = 0
         self._entries: list[Entry] = []
         self._numbers: dict[int, int] = {}  # of the storages that are alive, by address
         self._held: list[Any] = []  # weak references: each tells when its storage dies
         self._dead: list[int] = []
         self._count = self._constants = 0
         self._inputs = {name: self._ref(tensor, born=True) for name, tensor in inputs.items()}
+        self._began = taken() - self._alive
 
     @property
     def record(self) -> Record:
@@ -82,7 +92,9 @@ class Recorder(TorchDispatchMode):
         draw = None
         if torch.Tag.nondeterministic_seeded in func.tags:
             # In every process the same state has the same number, as every process has the same generator.
-            draw = int.from_bytes(hashlib.sha256(torch.get_rng_state().numpy().tobytes()).digest()[:4])
+            state = torch.get_rng_state()
+            draw = int.from_bytes(hashlib.sha256(state.numpy().tobytes()).digest()[:4])
+            self.states[draw] = state
         out = func(*args, **named)
         made = [leaf for leaf in tree_leaves(out) if leaf is not None]
         tensors = [leaf for leaf in made if isinstance(leaf, Tensor)]
@@ -97,6 +109,7 @@ class Recorder(TorchDispatchMode):
         by_name = {key: self._argument(func, one) for key, one in named.items()}
         refs = tuple(self._ref(one, born=True) if isinstance(one, Tensor) else None for one in _flat(out))
         self._entries.append(Operator(func.name(), given, by_name, refs if tensors else (), draw))
+        self.hidden = max(self.hidden, taken() - self._began - self._alive)
         return out
 
     def _argument(self, func: Any, value: Any) -> Any:
@@ -124,8 +137,9 @@ class Recorder(TorchDispatchMode):
         if new:
             self._count += 1
             self._numbers[address] = self._count
-            number = self._count
-            self._held.append(weakref.ref(tensor.untyped_storage(), lambda _: self._dies(address, number)))
+            number, size = self._count, tensor.untyped_storage().nbytes()
+            self._alive += size
+            self._held.append(weakref.ref(tensor.untyped_storage(), lambda _: self._dies(address, number, size)))
         place = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
         ref = Ref(self._numbers[address], str(tensor.dtype), *place)
         if new and not born:
@@ -144,8 +158,9 @@ class Recorder(TorchDispatchMode):
         all_of_it = Ref(ref.storage, ref.dtype, (whole.numel(),), (1,), 0)
         self._entries.append(Constant(all_of_it, tuple(whole.tolist())))
 
-    def _dies(self, address: int, number: int) -> None:
+    def _dies(self, address: int, number: int, size: int) -> None:
         self._dead.append(number)
+        self._alive -= size
         if self._numbers.get(address) == number:
             del self._numbers[address]
 

@@ -72,6 +72,7 @@ class Replayed:
         alive: bytes alive at each mark.
         done: how many operators had run at each mark.
         living: at each mark that hands nothing out, the bytes of every storage that was alive.
+        ended: the inputs as they are at the end.
     """
 
     given: int
@@ -80,6 +81,7 @@ class Replayed:
     alive: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
     living: dict[str, dict[int, int]] = field(default_factory=dict)
+    ended: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
@@ -146,12 +148,22 @@ class Message:
 
 
 class Replayer:
-    """Runs one record. Raises Refused as `replay` does."""
+    """Runs one record. Raises Refused as `replay` does.
 
-    def __init__(self, record: Record, values: Mapping[str, Tensor], seed: int, until: str = "") -> None:
+    With `states`, of the generator by the number of a draw, it draws what was drawn when the record was written.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        values: Mapping[str, Tensor],
+        seed: int = 0,
+        until: str = "",
+        states: Mapping[int, Tensor] | None = None,
+    ) -> None:
         if {name: ref.size for name, ref in record.inputs.items()} != {n: tuple(v.shape) for n, v in values.items()}:
             raise Refused("its inputs are others than those it was given")
-        self.record, self.seed, self.until = record, seed, until
+        self.record, self.seed, self.until, self.states = record, seed, until, states
         self.whole: dict[int, Tensor] = {}  # of each storage that is alive, all of it as a vector
         self.values: dict[int, int] = {}  # of each, how many there are
         self.addresses: set[int] = set()
@@ -168,6 +180,7 @@ class Replayer:
         """All of it, or up to a mark."""
         for _ in self.steps():
             raise Refused("it sends a message or waits for one, and is alone")
+        self.found.ended = {name: self._tensor(ref) for name, ref in self.record.inputs.items()}
         return self.found
 
     def steps(self) -> Generator[Message, Tensor | None, None]:
@@ -257,7 +270,10 @@ class Replayer:
         if torch.Tag.nondeterministic_seeded in function.tags:  # type: ignore[attr-defined]
             if entry.draw is None:
                 raise Refused(f"`{kind}` draws, and nobody knows from what state")
-            torch.manual_seed(self.seed + entry.draw)
+            if self.states is None:
+                torch.manual_seed(self.seed + entry.draw)
+            else:
+                torch.set_rng_state(self.states[entry.draw])
         require_kinds(function, given, named)
         try:
             if kind in GUARDS and not GUARDS[kind](*given, **named):

@@ -14,56 +14,57 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import take_weights
 from lessons.shared.replay.form import Record
-from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Replayed, replay
+from lessons.shared.replay.witness import Begin, recorded
 
 Batch = tuple[Tensor, ...]
 REENTRANT = "CheckpointFunctionBackward"  # the node of a checkpoint in the way of old, and a mark where there is one
 
 
 def record_steps(
-    network: nn.Module,
+    make: Callable[[], nn.Module],
     batches: Sequence[Batch],
     classes: int | None = None,
 ) -> Record:
-    """A record of a forward and a backward pass on each batch.
+    """A record of a forward and a backward pass of a network that is made on each batch.
 
     The loss is the cross entropy of scores of so many classes with the labels that come last in a batch, or, without
     classes, what the network returns of all of the batch.
 
     What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1". A backward
-    pass follows if the output has the right shape and a gradient. Raises what the network raises, and Refused.
+    pass follows if the output has the right shape and a gradient. Raises what the network raises, and what `recorded` does.
     """
     warm_up()
-    parameters = dict(network.named_parameters())
-    inputs = named_inputs(parameters, dict(network.named_buffers()), batches)
-    with no_garbage_collection(), torch.random.fork_rng(devices=[]):
-        recorder = Recorder(inputs)
-        for number, batch in enumerate(batches, 1):
-            network.zero_grad(set_to_none=True)
-            torch.manual_seed(number)  # in each step dropout draws from the same state, whatever the one before drew
-            with recorder:
-                output = network(*(batch if classes is None else batch[:-1]))
-                recorder.mark(f"returned {number} {type(output).__name__}")
-                if isinstance(output, Tensor):
-                    recorder.mark(f"output {number}", output)
-                    if REENTRANT in _nodes(output):
-                        recorder.mark(REENTRANT)
-                    if output.requires_grad and tuple(output.shape) == shape_of(batch, classes):
-                        value = output if classes is None else nn.functional.cross_entropy(output, batch[-1])
-                        del output  # the loss has what it needs of it
-                        value.backward()
-                        del value
-                for name, parameter in parameters.items():
-                    if parameter.grad is not None:
-                        recorder.mark(f"gradient {number} {name}", parameter.grad)
-                output = None
-                recorder.mark(f"end {number}")
-        network.zero_grad(set_to_none=True)
-    return recorder.record
+
+    def steps(begin: Begin) -> None:
+        network = make()
+        parameters = dict(network.named_parameters())
+        scribe = begin(named_inputs(parameters, dict(network.named_buffers()), batches))
+        for _ in range(scribe.again):
+            for number, batch in enumerate(batches, 1):
+                network.zero_grad(set_to_none=True)
+                torch.manual_seed(number)  # in each step dropout draws from the same state, whatever the others drew
+                with scribe:
+                    output = network(*(batch if classes is None else batch[:-1]))
+                    scribe.mark(f"returned {number} {type(output).__name__}")
+                    if isinstance(output, Tensor):
+                        scribe.mark(f"output {number}", output)
+                        if REENTRANT in _nodes(output):
+                            scribe.mark(REENTRANT)
+                        if output.requires_grad and tuple(output.shape) == shape_of(batch, classes):
+                            value = output if classes is None else nn.functional.cross_entropy(output, batch[-1])
+                            del output  # the loss has what it needs of it
+                            value.backward()
+                            del value
+                    for name, parameter in parameters.items():
+                        if parameter.grad is not None:
+                            scribe.mark(f"gradient {number} {name}", parameter.grad)
+                    output = None
+                    scribe.mark(f"end {number}")
+
+    return recorded(steps)
 
 
 def shape_of(batch: Batch, classes: int | None) -> tuple[int, ...]:
@@ -182,9 +183,13 @@ class Trial:
 
     def record(self, make: Callable[[], nn.Module], training: bool = True) -> Record:
         """Steps of another network with the original's weights. Raises what it raises, and Refused."""
-        changed = make()
-        take_weights(changed, self.original)
-        return record_steps(changed if training else changed.eval(), self.batches, self.classes)
+
+        def changed() -> nn.Module:
+            network = make().train(training)
+            take_weights(network, self.original)
+            return network
+
+        return record_steps(changed, self.batches, self.classes)
 
     def differing(self, record: Record) -> str:
         """Up to three names of parameters or buffers whose sizes are not the original's, with commas, or ""."""
@@ -199,7 +204,7 @@ class Trial:
     @functools.cached_property
     def original_steps(self) -> Steps:
         """What the original comes to."""
-        return self.run(record_steps(self.original, self.batches, self.classes))
+        return self.run(record_steps(lambda: self.original, self.batches, self.classes))
 
     def run(self, record: Record) -> Steps:
         """What a record comes to on the original's values. Raises Refused."""

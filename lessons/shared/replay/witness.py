@@ -1,0 +1,153 @@
+"""A record beside a run that nobody recorded: it hands out the same, and takes no memory that the record leaves out.
+
+A recorder sees what goes through torch's dispatcher. What NumPy or a pointer writes or keeps, it does not; nor what a
+program does only where nothing records. So a program runs a few times more, on the same values, and its record is
+replayed on these: whoever does all by torch's operators, and always the same, differs in nothing. All of this is in the
+process of the answer and speaks against it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import io
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from course_utils.surroundings import no_garbage_collection
+from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.replayer import Replayed, Replayer, drawing
+from lessons.shared.replay.taken import taken
+
+AGAIN = 2  # times that a witness has steps run: what is kept of each shows after the second
+BLOCK = 16  # bytes of Python's smallest block
+FREE = 2**18  # bytes that caches, autograd's nodes and a program's own few numbers may take
+AN_OPERATOR = 512  # the same, for each operator that ran
+GROWTH = 2**13  # from one run of the steps to the next
+NEAR = 1e-3  # of the largest value handed out: what another order of sums leaves
+KEPT = (
+    "it takes {0:,} bytes more than torch's operators make in it: something is kept where they do not see it (in NumPy, "
+    "a list of numbers, a file in memory), or where nothing records. Keep what is needed in tensors"
+)
+GROWS = "each step keeps {0:,} bytes more than the one before it: let go of them when it ends"
+OTHERWISE = (
+    "what it hands out is not what torch's operators compute in it: a tensor is written past them (by NumPy, `apply_`), "
+    "or it does another thing in a later run, or where nothing records"
+)
+
+
+class Scribe(Protocol):
+    """What notes what a program does: a recorder, or a witness in its place."""
+
+    again: int  # times that the program's steps are to run
+
+    def mark(self, name: str, tensor: Tensor | None = None) -> None:
+        """Note that a tensor is handed out here under this name, or that a phase ends."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: object) -> Any: ...
+
+
+Begin = Callable[[Mapping[str, Tensor]], Scribe]
+S = TypeVar("S", bound=Scribe)
+
+
+class Witness:
+    """Takes a recorder's place where nothing is recorded: notes what is handed out, and what memory is taken then."""
+
+    def __init__(self, inputs: Mapping[str, Tensor], again: int = AGAIN) -> None:
+        self.inputs, self.again = inputs, again
+        self.given = _copied(inputs)
+        self.seen: list[tuple[str, Tensor | None, int]] = []
+        self._mine, self._began = 0, _held()
+
+    def mark(self, name: str, tensor: Tensor | None = None) -> None:
+        """Note a tensor's values, and the bytes taken since it began."""
+        now = _held()
+        self.seen.append((name, None if tensor is None else tensor.detach().clone(), now - self._began - self._mine))
+        self._mine += _held() - now
+
+    def __enter__(self) -> Witness:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        gc.collect(0)  # what refers to itself is as good as freed
+
+
+def recorded(run: Callable[[Begin], None], memory: bool = True) -> Record:
+    """The record of a program, after it did the same where nothing recorded it.
+
+    Args:
+        run: makes inputs, begins a scribe with them, and has the program run while that is active. It is called thrice.
+        memory: whether it is asked for that the program keeps little.
+
+    Raises whatever the program raises; Refused, also where a record leaves out what it does.
+    """
+    with no_garbage_collection(), drawing():
+        with contextlib.redirect_stdout(io.StringIO()):  # what a program prints is shown once, when it is recorded
+            _begun(run, functools.partial(Witness, again=1))  # fills torch's caches
+            witness = _begun(run, Witness)
+        recorder = _begun(run, Recorder)
+    record = recorder.record
+    with torch.no_grad(), drawing():
+        own = Replayer(record, witness.given, states=recorder.states).run()
+    if any(_apart(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None):
+        raise Refused(OTHERWISE)
+    if any(_apart(witness.inputs[name], one) for name, one in own.ended.items()):
+        raise Refused(OTHERWISE)
+    if memory and taken():
+        _require_little(witness, own, recorder.hidden)
+    return record
+
+
+def _begun(run: Callable[[Begin], None], kind: Callable[[dict[str, Tensor]], S]) -> S:
+    """The scribe of this kind that a run began, when it has ended."""
+    scribes: list[S] = []
+
+    def begin(inputs: Mapping[str, Tensor]) -> S:
+        scribes.append(kind(dict(inputs)))
+        return scribes[0]
+
+    torch.manual_seed(0)
+    run(begin)
+    return scribes[0]
+
+
+def _require_little(witness: Witness, own: Replayed, hidden: int) -> None:
+    last: dict[str, int] = {}
+    before: dict[str, int] = {}
+    for name, _, held in witness.seen:
+        before[name], last[name] = last.get(name, held), held
+    hidden = max(hidden, *(held - own.alive[name] + own.given for name, held in last.items() if name in own.alive))
+    if hidden > FREE + AN_OPERATOR * len(own.ran):
+        raise Refused(KEPT.format(hidden))
+    growth = min((held - before[name] for name, held in last.items()), default=0)
+    if growth > GROWTH:
+        raise Refused(GROWS.format(growth))
+
+
+def _held() -> int:
+    """Bytes taken from the C library, and at least as many as there are in Python's own small blocks."""
+    return taken() + BLOCK * sys.getallocatedblocks()
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: one.detach().clone() for name, one in tensors.items()}
+
+
+def _apart(one: Tensor, other: Tensor | None) -> bool:
+    """Whether two tensors differ by more than rounding."""
+    if other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return True
+    if not one.is_floating_point():
+        return not torch.equal(one, other)
+    finite = other[other.isfinite()].abs()
+    near = NEAR * float(finite.max()) if finite.numel() else 0.0
+    return not torch.allclose(one.detach(), other, rtol=NEAR, atol=near, equal_nan=True)
