@@ -14,6 +14,7 @@ from lessons.batch_size import judge as training
 from lessons.batch_size.judge import TrainingFunction, UpdateComparison
 from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 
 # -- 6. a step in micro-batches --------------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class Accumulate(ReplayCheck[UpdateComparison]):
 
 @functools.cache
 def _slip_updates() -> list[tuple[Tensor, Tensor, Tensor]]:
-    seen = [training.judge(training.record(slip.function, MICRO, PARTS), MICRO, PARTS) for slip in Accumulate.by_update]
+    seen = [training.judge(training.record(slip.function, MICRO, PARTS, write=written), MICRO, PARTS) for slip in Accumulate.by_update]
     return [(one.even[0], one.uneven[0], one.second[0]) for one in seen]
 
 

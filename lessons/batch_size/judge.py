@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.surroundings import no_garbage_collection
 from lessons.shared.replay.form import Record, Refused
-from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Replayed, replay
 from lessons.shared.replay.steps import warm_up
+from lessons.shared.replay.witness import Begin, Write, recorded, written
 
 MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is told
 SHARE = 2 * MEASURED_MICRO / MEASURED_BATCH  # of the whole batch's memory, as much as that step may take
@@ -166,7 +165,7 @@ def _session(name: str, sizes: list[int], micro: int, dtype: torch.dtype, stale:
     return Session(name, model, momentum, gradients if stale else {}, batches, micro)
 
 
-def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Record:
+def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write: Write = recorded) -> Record:
     """What `step(model, optimizer, images, labels, micro)` does in every session.
 
     Args:
@@ -178,26 +177,29 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Rec
     Raises whatever the learner's code raises, and Refused.
     """
     warm_up()
-    sessions = _sessions(micro, parts, seed)
-    recorder = Recorder({name: one for session in sessions for name, one in session.inputs.items()})
-    with no_garbage_collection(), recorder:
-        for number, session in enumerate(sessions):
-            recorder.mark(f"{session.name} begin")
-            parameters = dict(session.model.named_parameters())
-            rate, momentum = RATE + 0.01 * number, MOMENTUM - 0.05 * number  # no numbers to write down
-            optimizer = torch.optim.SGD(session.model.parameters(), lr=rate, momentum=momentum)
-            for name, parameter in parameters.items():
-                optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
-                parameter.grad = session.stale.get(name)
-            for images, labels in session.batches:
-                returned = step(session.model, optimizer, images, labels, session.micro)
-                recorder.mark(f"{session.name} returned {type(returned).__name__}")
-                del returned
-            for name, parameter in parameters.items():
-                recorder.mark(f"{session.name} {name}", parameter)
-                recorder.mark(f"{session.name} momentum {name}", optimizer.state[parameter]["momentum_buffer"])
-            recorder.mark(f"{session.name} end")
-    return recorder.record
+
+    def run(begin: Begin) -> None:
+        sessions = _sessions(micro, parts, seed)
+        scribe = begin({name: one for session in sessions for name, one in session.inputs.items()})
+        with scribe:
+            for number, session in enumerate(sessions):
+                scribe.mark(f"{session.name} begin")
+                parameters = dict(session.model.named_parameters())
+                rate, momentum = RATE + 0.01 * number, MOMENTUM - 0.05 * number  # no numbers to write down
+                optimizer = torch.optim.SGD(session.model.parameters(), lr=rate, momentum=momentum)
+                for name, parameter in parameters.items():
+                    optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
+                    parameter.grad = session.stale.get(name)
+                for images, labels in session.batches:
+                    returned = step(session.model, optimizer, images, labels, session.micro)
+                    scribe.mark(f"{session.name} returned {type(returned).__name__}")
+                    del returned
+                for name, parameter in parameters.items():
+                    scribe.mark(f"{session.name} {name}", parameter)
+                    scribe.mark(f"{session.name} momentum {name}", optimizer.state[parameter]["momentum_buffer"])
+                scribe.mark(f"{session.name} end")
+
+    return write(run)
 
 
 def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateComparison:
@@ -225,7 +227,7 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
 @functools.lru_cache(maxsize=4)
 def _whole(micro: int, parts: int) -> Record:
     """A record of whole batches."""
-    return record(lambda model, optimizer, x, y, micro: whole_batch(model, optimizer, x, y), micro, parts)
+    return record(lambda model, optimizer, x, y, micro: whole_batch(model, optimizer, x, y), micro, parts, write=written)
 
 
 def _after(found: Replayed, session: Session) -> Tensor:

@@ -14,6 +14,7 @@ from lessons.half_precision import judge as scaled_loops
 from lessons.half_precision.judge import Batch, half_loss
 from lessons.shared.network_questions import OTHER, OWN, ReplayCheck, import_ahead
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 
 # -- 6. a loop that keeps small gradients ------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
 
 @functools.cache
 def _slip_outcome(slip: Slip) -> scaled_loops.ScaledTraining:
-    return scaled_loops.judge(scaled_loops.record(slip.function, seed=OWN), seed=OTHER)
+    return scaled_loops.judge(scaled_loops.record(slip.function, seed=OWN, write=written), seed=OTHER)
 
 
 keep_small = KeepSmall()

@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,11 @@ from torch import Tensor, nn
 
 from classroom.questions.core import shown
 from course_utils.machine.measure import autocast
-from course_utils.surroundings import no_garbage_collection
 from lessons.shared.digits import load
 from lessons.shared.replay.form import Record, Ref, Refused
-from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Ran, Replayed, replay
 from lessons.shared.replay.steps import warm_up
+from lessons.shared.replay.witness import Begin, Write, recorded
 
 Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
@@ -194,25 +194,27 @@ def _optimizer(number: int, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.0 if number else 0.9)
 
 
-def record(train: Train, pattern: int = 0, seed: int = 0) -> Record:
+def record(train: Train, pattern: int = 0, seed: int = 0, write: Write | None = None) -> Record:
     """What a loop does in three trainings; `pattern` draws which batches are outliers, and how many.
 
     Of each it hands out "returned 0 TEXT" and "weight 0 NAME", with the number of the training. Raises whatever the
     learner's code raises, and Refused.
     """
     warm_up()
-    trainings = _trainings(pattern, seed)
-    inputs = {name: t for n, one in enumerate(trainings) for name, t in _inputs(n, one.model, one.batches).items()}
-    with no_garbage_collection(), torch.random.fork_rng(devices=[]):
-        recorder = Recorder(inputs)
+
+    def run(begin: Begin) -> None:
+        trainings = _trainings(pattern, seed)
+        inputs = {name: t for n, one in enumerate(trainings) for name, t in _inputs(n, one.model, one.batches).items()}
+        scribe = begin(inputs)
         for number, one in enumerate(trainings):
             optimizer = _optimizer(number, one.model)
-            with recorder:
+            with scribe:
                 returned = train(one.model, optimizer, one.batches, one.scale, MAX_NORM)
-            recorder.mark(f"returned {number} {'ellipsis' if returned is ... else shown(returned)}")
+            scribe.mark(f"returned {number} {'ellipsis' if returned is ... else shown(returned)}")
             for name, parameter in one.model.named_parameters():
-                recorder.mark(f"weight {number} {name}", parameter.detach())
-    return recorder.record
+                scribe.mark(f"weight {number} {name}", parameter.detach())
+
+    return (write or partial(recorded, memory=False))(run)
 
 
 def judge(record: Record, pattern: int = 0, seed: int = 1) -> ScaledTraining:

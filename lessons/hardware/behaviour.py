@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from classroom.questions.core import Slip, percent
 from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
+from lessons.shared.compared import LEAKS
 from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.replay.form import Record
 
@@ -134,6 +135,10 @@ class HeadOnly(NetworkCheck[transfer.TransferComparison]):
             return self.told("the first layer still learns")
         if learning:
             return self.told("only the first layer frozen")
+        if seen.elsewhere:
+            return seen.elsewhere
+        if seen.leaks:
+            return LEAKS
         is_at = f"It is {percent(seen.share)} of the original's; at most {percent(transfer.SHARE)} is asked."
         return f"{self.told('detached afterwards')} {is_at}"
 

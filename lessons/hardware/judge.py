@@ -1,6 +1,6 @@
 """A pretrained network changed by a learner so that its head alone is trained, judged by what it does.
 
-`record` is a step of it, `judge` what that comes to: properties alone (output, gradients of the head, none of the
+`record` is two steps of it, `judge` what they come to: properties alone (output, gradients of the head, none of the
 backbone, how high the peak), so that any program that has them passes. Nothing here knows a right answer.
 """
 
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from lessons.shared.compared import PeakComparison, awake, same
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.steps import Trial
-from lessons.shared.rewrites import CLASSES, INPUT_SHAPE
+from lessons.shared.replay.witness import Write, recorded
+from lessons.shared.rewrites import CLASSES, FEW, INPUT_SHAPE
 
 SHARE = 0.5  # of the original's peak: as high as the changed network's may be
 
@@ -44,31 +45,33 @@ class TransferComparison(PeakComparison):
 
     head_learns: bool = False  # the head's gradients are those of the original's
     backbone_gradients: tuple[str, ...] = ()  # names of the backbone's parameters that get a gradient
+    leaks: bool = False  # the second step leaves more behind than the first
 
     @property
     def holds(self) -> dict[str, bool]:
         """The properties asked for, by name."""
         return {
             "parameters kept": not self.parameters_differ,
-            "same output": self.same_output,
+            "same output": self.same_output and not self.elsewhere,
             "head learns as before": self.head_learns,
             "backbone gets no gradient": self.returned == "Tensor" and not self.backbone_gradients,
-            "peak low enough": 0 < self.peak <= SHARE * self.original_peak,
+            "peak low enough": not self.leaks and 0 < self.peak <= SHARE * self.original_peak,
         }
 
 
 @functools.lru_cache(maxsize=4)
 def _trial(batch: int, seed: int) -> Trial:
-    """A `Pretrained`, and a step on random images."""
+    """A `Pretrained`, and two steps on random images: what a network keeps for its next step shows in the second."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
-        return Trial(awake(Pretrained()), [(images, labels)], CLASSES)
+        original, sizes = awake(Pretrained()), (batch, batch, FEW)
+        *steps, few = [(torch.randn(size, *INPUT_SHAPE), torch.randint(CLASSES, (size,))) for size in sizes]
+        return Trial(original, steps, CLASSES, others=[few])
 
 
-def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:
-    """A training step of `make()`. Raises whatever the learner's code raises, and Refused."""
-    return _trial(batch, seed).record(make)
+def record(make: Callable[[], nn.Module], batch: int, seed: int = 0, write: Write = recorded) -> Record:
+    """Two training steps of `make()`. Raises whatever the learner's code raises, and Refused."""
+    return _trial(batch, seed).record(make, write=write)
 
 
 def judge(record: Record, batch: int, seed: int = 1) -> TransferComparison:
@@ -77,18 +80,21 @@ def judge(record: Record, batch: int, seed: int = 1) -> TransferComparison:
     if differ := trial.differing(record):
         return TransferComparison(parameters_differ=differ)
     ours, theirs = trial.beside(record)
-    (wanted,), (given,) = ours.each, theirs.each
-    if given.output is None or wanted.output is None:
+    pairs = list(zip(theirs.each, ours.each, strict=True))
+    given, wanted = pairs[0]
+    if given.output is None:
         return TransferComparison(returned=given.returned)
     heads = [name for name in wanted.gradients if name.startswith("head.")]
     return TransferComparison(
         returned="Tensor",
         shape=tuple(given.output.shape),
         expected_shape=(batch, CLASSES),
-        same_output=same(given.output, wanted.output),
+        same_output=all(other.output is not None and same(one.output, other.output) for one, other in pairs),
+        elsewhere=trial.elsewhere(ours, theirs),
         trainable=bool(given.gradients),
-        head_learns=all(same(given.gradients.get(name), wanted.gradients[name]) for name in heads),
-        backbone_gradients=tuple(name for name in given.gradients if name.startswith("backbone.")),
+        head_learns=all(same(one.gradients.get(n), other.gradients[n]) for one, other in pairs for n in heads),
+        backbone_gradients=tuple({n: 1 for one in theirs.each for n in one.gradients if n.startswith("backbone.")}),
+        leaks=theirs.each[1].left > given.left,
         peak=theirs.peak,
         original_peak=ours.peak,
     )

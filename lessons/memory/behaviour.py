@@ -12,6 +12,7 @@ from classroom.questions.core import Slip, percent
 from lessons.shared import rewrites
 from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 from lessons.shared.rewrites import RewriteComparison, Watched
 
 # -- 6. a network that keeps less ------------------------------------------------------------------------------------
@@ -190,6 +191,8 @@ class KeepLess(NetworkCheck[RewriteComparison]):
             return self.told("detached on the way")
         if seen.leaks:
             return self.told("the list grows for ever")
+        if seen.elsewhere:
+            return seen.elsewhere
         now = f" It is {percent(seen.share)} of the original; at most {percent(rewrites.SHARE)} is asked."
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
@@ -201,7 +204,7 @@ class KeepLess(NetworkCheck[RewriteComparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.judge(rewrites.record(make, BATCH), BATCH).peak
+    return rewrites.judge(rewrites.record(make, BATCH, write=written), BATCH).peak
 
 
 keep_less = KeepLess()

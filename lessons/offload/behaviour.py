@@ -14,6 +14,7 @@ from lessons.offload import judge as saved
 from lessons.offload.judge import Host, Seen
 from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 
 # -- 6. hooks that keep maps outside -----------------------------------------------------------------------------------
 
@@ -187,6 +188,8 @@ class KeepOutside(ReplayCheck[Seen]):
             sizes = ", ".join(f"{one.bytes:,}" for one in seen.stayed[:3])
             head = f"{len(seen.stayed)} of {len(seen.to_move)} large maps stay"
             return f"{head}, of {sizes} bytes; `least` is {seen.least:,}."
+        if seen.needless and not seen.elsewhere:
+            return f"{seen.needless} tensors too many are put on the host: each map once, and nothing that stays."
         return self.told("never on the host" if seen.elsewhere else "copied and kept")
 
     def praise(self, seen: Seen) -> str:
@@ -197,7 +200,7 @@ class KeepOutside(ReplayCheck[Seen]):
 
 @functools.cache
 def _slip_seen(slip: Slip) -> Seen:
-    return saved.judge(saved.record(slip.function))
+    return saved.judge(saved.record(slip.function, write=written))
 
 
 keep_outside = KeepOutside()

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import has_dots
-from course_utils.surroundings import no_garbage_collection
 from lessons.shared.judged import Unfit
 from lessons.shared.replay.form import Record, Refused
-from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import replay
 from lessons.shared.replay.steps import named_inputs, warm_up
+from lessons.shared.replay.witness import Begin, Scribe, Write, recorded, written
 
 SIDE = 16  # of the images, in pixels
 CLASSES = 10
@@ -67,14 +66,18 @@ def least_bytes(batch: int) -> int:
 class _RecordedHost(Host):
     """A host whose copies are marked as such."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, scribe: Scribe) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._scribe = scribe
 
     def put(self, tensor: Tensor) -> int:
         ticket = super().put(tensor)
-        self._recorder.mark(f"put {ticket}", self._held[ticket])
+        self._scribe.mark(f"put {ticket}", self._held[ticket])
         return ticket
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._held.clear()
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Seen:
         wrong: of each step, how the first tensor that came back differs from the one saved; "" if none does, and then
             the gradients are those without hooks, bit by bit.
         least: bytes from which on a tensor is to be moved.
+        copies: tensors that were put on the host in both steps.
     """
 
     returned: Any
@@ -109,6 +113,7 @@ class Seen:
     alive: int = 0
     wrong: tuple[str, str] = ("", "")
     least: int = 0
+    copies: int = 0
 
     @property
     def to_move(self) -> tuple[Saved, ...]:
@@ -125,6 +130,12 @@ class Seen:
     def elsewhere(self) -> bool:
         """Whether one was moved and is not on the host."""
         return any(s.moved and not s.put for s in self.to_move)
+
+    @property
+    def needless(self) -> int:
+        """Copies on the host beside one of each tensor that is large enough, the images among them."""
+        both = (*self.saved, *self.again)
+        return max(0, self.copies - sum(not s.parameter and s.bytes >= self.least for s in both))
 
     @property
     def by_shape(self) -> bool:
@@ -157,7 +168,7 @@ class Seen:
             "parameters stay": hooks and not self.parameters_moved,
             "small tensors stay": hooks and not self.small_moved,
             "maps move": hooks and not self.stayed,
-            "the host has them": hooks and not self.elsewhere,
+            "the host has them": hooks and not self.elsewhere and not self.needless,
             "their memory is free": hooks and self.alive == 0,
         }
 
@@ -171,7 +182,7 @@ def _batches(batch: int, seed: int) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def record(make: Hooks, batch: int = BATCH, seed: int = 0) -> Record:
+def record(make: Hooks, batch: int = BATCH, seed: int = 0, write: Write | None = None) -> Record:
     """Two forward passes with the hooks that a learner's `make(model, least, host)` returns.
 
     When a forward pass has ended each tensor that it saved is unpacked, the last one first. It hands out "saved 1.0"
@@ -179,35 +190,45 @@ def record(make: Hooks, batch: int = BATCH, seed: int = 0) -> Record:
     it returns no hooks; Refused.
     """
     warm_up()
+    return (write or functools.partial(recorded, steady=False))(lambda begin: _steps(make, batch, seed, begin))
+
+
+def _steps(make: Hooks, batch: int, seed: int, begin: Begin) -> None:
     model, batches = network(seed), _batches(batch, seed)
-    recorder = Recorder(named_inputs(dict(model.named_parameters()), {}, batches))
-    returned = make(model, least_bytes(batch), _RecordedHost(recorder))
+    scribe = begin(named_inputs(dict(model.named_parameters()), {}, batches))
+    host = _RecordedHost(scribe)
+    returned = make(model, least_bytes(batch), host)
     hooks = tuple(returned) if isinstance(returned, tuple | list) else ()
     if has_dots(returned):
         raise TypeError("an ellipsis is no hook")
     if len(hooks) != 2 or not all(map(callable, hooks)):
         raise Unfit("return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`")
+    for _ in range(scribe.again):
+        host.clear()
+        for number, (x, y) in enumerate(batches, 1):
+            with scribe:
+                _step(number, lambda x=x, y=y: nn.functional.cross_entropy(model(x), y), hooks, scribe)
+
+
+def _step(number: int, forward: Callable[[], Tensor], hooks: tuple[Any, ...], scribe: Scribe) -> None:
     pack, unpack = hooks
-    for number, (x, y) in enumerate(batches, 1):
-        kept: list[Any] = []
+    kept: list[Any] = []
 
-        def packed(tensor: Tensor, number: int = number, kept: list[Any] = kept) -> Any:
-            recorder.mark(f"saved {number}.{len(kept)}", tensor)
-            kept.append(_without_dots(pack(tensor)))
-            return kept[-1]
+    def packed(tensor: Tensor) -> int:
+        scribe.mark(f"saved {number}.{len(kept)}", tensor)
+        kept.append(_without_dots(pack(tensor)))
+        return len(kept)  # what autograd holds is no tensor: one that its own node holds would never be freed
 
-        with no_garbage_collection(), recorder:
-            with torch.autograd.graph.saved_tensors_hooks(packed, lambda one: one):
-                loss = nn.functional.cross_entropy(model(x), y)
-            gc.collect()
-            recorder.mark(f"forward {number}")
-            for place in reversed(range(len(kept))):
-                back = _without_dots(unpack(kept.pop()))
-                tensor = isinstance(back, Tensor)
-                recorder.mark(f"back {number}.{place} {type(back).__name__}", back if tensor else None)
-                del back
-            del loss
-    return recorder.record
+    with torch.autograd.graph.saved_tensors_hooks(packed, lambda one: one):
+        loss = forward()
+    gc.collect(1)  # all that is younger than the recording
+    scribe.mark(f"forward {number}")
+    for place in reversed(range(len(kept))):
+        back = _without_dots(unpack(kept.pop()))
+        tensor = isinstance(back, Tensor)
+        scribe.mark(f"back {number}.{place} {type(back).__name__}", back if tensor else None)
+        del back
+    del loss
 
 
 def _without_dots(value: Any) -> Any:
@@ -256,13 +277,13 @@ def judge(record: Record, batch: int = BATCH, seed: int = 1) -> Seen:
         alive += left if left >= least else 0
         steps.append(tuple(saved))
         wrong.append(next(filter(None, reversed(differences)), ""))
-    return Seen("hooks", steps[0], steps[1], alive, (wrong[0], wrong[1]), least)
+    return Seen("hooks", steps[0], steps[1], alive, (wrong[0], wrong[1]), least, len(copies))
 
 
 @functools.lru_cache(maxsize=4)
 def _unmoved(batch: int) -> Record:
     """A record in which all that autograd saves stays as it is."""
-    return record(lambda model, least, host: (lambda one: one, lambda one: one), batch)
+    return record(lambda model, least, host: (lambda one: one, lambda one: one), batch, write=written)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -146,6 +146,12 @@ class _OneNumber(nn.Module):
         return y
 
 
+UNSTEADY = (
+    "What you add is right for one batch in evaluation, and not always: on fewer rows, in training, or in a later call it "
+    "is something else."
+)
+
+
 class AdaptLayer(NetworkCheck[Adapted]):
     """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
 
@@ -229,7 +235,8 @@ class AdaptLayer(NetworkCheck[Adapted]):
             return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
             bent = "bent" if seen.linear < seen.layers else ""
-            return self.told(bent or ("another rank" if seen.of_rank < seen.layers else "cut"))
+            told = bent or ("another rank" if seen.of_rank < seen.layers else "cut" if seen.passing < seen.layers else "")
+            return self.told(told) if told else UNSTEADY
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."

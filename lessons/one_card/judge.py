@@ -13,17 +13,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import same
-from lessons.shared.replay.form import DTYPES, Record, Refused
-from lessons.shared.replay.recorder import Births, Recorder
+from lessons.shared.replay.form import DTYPES, Mark, Operator, Record, Refused
+from lessons.shared.replay.recorder import Births
 from lessons.shared.replay.replayer import replay, slopes
 from lessons.shared.replay.steps import warm_up
+from lessons.shared.replay.witness import Begin, recorded
 
 RANK = 4
+FEW = 5  # rows of a second input, on which a layer runs in training and, without gradients, in evaluation
 Values = dict[str, Tensor]
 # Of a layer, by name.
-MARKS = r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*(after {0} frozen \w+\n)+{0} end\n"
+MARKS = (
+    r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*{0} training\n{0} evaluated\n"
+    r"(again {0} frozen \w+\n)*(after {0} frozen \w+\n)+{0} end\n"
+)
 
 
 class Reader(nn.Module):
@@ -72,6 +76,7 @@ class Adapted:
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
         of_rank: how many of them add a matrix of the rank asked for, whatever their own parameters are.
         passing: how many of them pass all of their gradient on to what enters them.
+        steady: how many of them do the same on fewer rows, in training as in evaluation, with gradients and without.
         layers: that are adapted.
     """
 
@@ -86,6 +91,7 @@ class Adapted:
     linear: int = 0
     of_rank: int = 0
     passing: int = 0
+    steady: int = 0
     layers: int = 0
 
     @property
@@ -112,7 +118,7 @@ class Adapted:
             "same output at the start": self.same_at_start,
             "few enough trained values": any(self.trained) and not self.too_much,
             "every layer learns": 0 < self.layers == self.learning,
-            "what is added is linear": self.layers == self.linear,
+            "what is added is linear": self.layers == self.linear == self.steady,
             "what is added has the rank asked for": self.layers == self.of_rank,
             "gradients pass": self.layers == self.passing,
         }
@@ -127,6 +133,7 @@ def _layers(seed: int) -> dict[str, tuple[nn.Linear, dict[str, Tensor]]]:
             name: (layer, {
                 **{f"{name} frozen {key}": one.detach() for key, one in layer.named_parameters()},
                 f"{name} x": torch.randn(layer.in_features, layer.in_features),
+                f"{name} few": torch.randn(FEW, layer.in_features),
                 f"{name} loss": torch.randn(layer.in_features, layer.out_features),
             })
             for name, layer in network.named_children() if isinstance(layer, nn.Linear)
@@ -142,6 +149,10 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
     Raises whatever the learner's code raises, and Refused.
     """
     warm_up()
+    return recorded(lambda begin: _run(wrap, rank, seed, begin), memory=False)
+
+
+def _run(wrap: Callable[[nn.Linear, int], nn.Module], rank: int, seed: int, begin: Begin) -> None:
     layers = _layers(seed)
     before = {name: dict(layer.named_parameters()) for name, (layer, _) in layers.items()}  # a wrapper may add others
     adapted, births = {}, {name: Births() for name in layers}
@@ -165,26 +176,37 @@ def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: 
     for name in layers:
         besides = (values for address, values in births[name].alive.items() if address not in known)
         own |= {f"{name} kept besides {number}": torch.zeros(values) for number, values in enumerate(besides)}
-    recorder = Recorder(inputs | own)
-    with no_garbage_collection(), recorder:
+    scribe = begin(inputs | own)
+    with scribe:
         for name, (_, given) in layers.items():
-            x = given[f"{name} x"].requires_grad_()
-            out = adapted[name](x)
-            recorder.mark(f"{name} returned {type(out).__name__}")
-            if isinstance(out, Tensor):
-                recorder.mark(f"{name} out", out)
-                if out.requires_grad and out.shape == given[f"{name} loss"].shape:
-                    (out * given[f"{name} loss"]).sum().backward()
             mine = {key: one for key, one in own.items() if key.startswith(f"{name} ")}
             theirs = {f"{name} frozen {key}": one for key, one in before[name].items()}
+            x, few = given[f"{name} x"].requires_grad_(), given[f"{name} few"]
+            out = adapted[name](x)
+            scribe.mark(f"{name} returned {type(out).__name__}")
+            if isinstance(out, Tensor):
+                scribe.mark(f"{name} out", out)
+                if out.requires_grad and out.shape == given[f"{name} loss"].shape:
+                    (out * given[f"{name} loss"]).sum().backward()
             for key, one in {f"{name} x": x, **mine, **theirs}.items():
                 if one.grad is not None:
-                    recorder.mark(f"gradient {key}", one.grad)
+                    scribe.mark(f"gradient {key}", one.grad)
+            adapted[name].train()
+            out = adapted[name](few)
+            scribe.mark(f"{name} training", out if isinstance(out, Tensor) else None)
+            if isinstance(out, Tensor) and out.requires_grad:
+                out.sum().backward()
+            adapted[name].eval()
+            with torch.no_grad():
+                out = adapted[name](few)
+                scribe.mark(f"{name} evaluated", out if isinstance(out, Tensor) else None)
             for key, one in theirs.items():
-                recorder.mark(f"after {key}", one)
+                if one.grad is not None:
+                    scribe.mark(f"again {key}", one.grad)
+            for key, one in theirs.items():
+                scribe.mark(f"after {key}", one)
             del out
-            recorder.mark(f"{name} end")
-    return recorder.record
+            scribe.mark(f"{name} end")
 
 
 def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
@@ -216,6 +238,7 @@ def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
         linear=sum(one.linear for one in looked),
         of_rank=sum(one.of_rank for one in looked),
         passing=sum(one.passing for one in looked),
+        steady=sum(one.steady for one in looked),
         layers=len(layers),
     )
 
@@ -258,17 +281,38 @@ def _look(
     one, two, matrix = (added(entering) for entering in (x, 2 * x, torch.eye(len(x))))
     near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
     straight = torch.allclose(two, 2 * one, rtol=0, atol=near) and torch.allclose(x @ matrix, one, rtol=0, atol=near)
+    base = layer(given[f"{name} few"])
+    training, evaluated = (ran.handed.get(f"{name} {when}") for when in ("training", "evaluated"))
+    twice = replay(record, {**given, **drawn, f"{name} few": 2 * given[f"{name} few"]}).handed.get(f"{name} training")
+    wanted = base + given[f"{name} few"] @ matrix
+
+    def close(found: Tensor | None, other: Tensor) -> bool:
+        return found is not None and found.shape == other.shape and torch.allclose(found, other, rtol=0, atol=near)
+
+    trains = close(training, wanted)
+    if training is not None and twice is not None and _draws(record, name):  # dropout: a linear function, if not this
+        doubled = layer(2 * given[f"{name} few"]) + 2 * (training - base)
+        trains = close(twice, doubled) and not close(training, base)
     return Adapted(
         kind=kind,
         used=all(bool(slope[key].any()) for key in frozen),
-        frozen=not any(f"gradient {key}" in record.marks for key in frozen)
+        frozen=not any(f"{when} {key}" in record.marks for when in ("gradient", "again") for key in frozen)
         and all(torch.equal(ran.handed[f"after {key}"], given[key]) for key in frozen),
         same_at_start=same(begin.handed[f"{name} out"], layer(x)),
         learning=int(right and any(bool(slope[key].any()) for key in mine)),
         linear=int(straight),
         of_rank=int(int(torch.linalg.matrix_rank(matrix, rtol=1e-3)) == rank),
         passing=int(_same(ran.handed.get(f"gradient {name} x"), later[f"{name} x"])),
+        steady=int(trains and close(evaluated, wanted)),
     )
+
+
+def _draws(record: Record, name: str) -> bool:
+    """Whether something is drawn while a layer runs in training."""
+    names = [one.name if isinstance(one, Mark) else "" for one in record.entries]
+    end = names.index(f"{name} training")
+    begin = max((at for at, mark in enumerate(names[:end]) if mark), default=0)
+    return any(isinstance(one, Operator) and one.draw is not None for one in record.entries[begin:end])
 
 
 def _same(gradient: Tensor | None, wanted: Tensor) -> bool:

@@ -21,8 +21,10 @@ from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from lessons.shared import rewrites
+from lessons.shared.compared import LEAKS
 from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 from lessons.shared.rewrites import RewriteComparison, Tower
 
 BATCH = 8
@@ -426,12 +428,14 @@ class RecomputeBlocks(NetworkCheck[RewriteComparison]):
         if not seen.trainable or seen.without_gradient:
             return self.told("torch.no_grad")
         if not seen.same_gradients:
-            evaluated = rewrites.judge(rewrites.record(given, BATCH, 0, Tower, False), BATCH, 1, Tower, False)
+            evaluated = rewrites.judge(rewrites.record(given, BATCH, 0, Tower, False, written), BATCH, 1, Tower, False)
             return self.told("other random numbers" if evaluated.same_gradients else "another block the second time")
         if seen.leaks:
-            return "Every step leaves more tensors behind than the one before: drop what forward stores."
+            return LEAKS
         if seen.reentrant:
             return self.told("the reentrant way")
+        if seen.elsewhere:
+            return seen.elsewhere
         now = f" It is {percent(seen.share)} of the original; at most {percent(rewrites.RECOMPUTED)} is asked."
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
@@ -441,7 +445,7 @@ class RecomputeBlocks(NetworkCheck[RewriteComparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.judge(rewrites.record(make, BATCH, kind=Tower), BATCH, kind=Tower).peak
+    return rewrites.judge(rewrites.record(make, BATCH, kind=Tower, write=written), BATCH, kind=Tower).peak
 
 
 recompute_blocks = RecomputeBlocks()

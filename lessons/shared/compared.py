@@ -20,6 +20,7 @@ class Comparison:
     shape: tuple[int, ...] = ()
     expected_shape: tuple[int, ...] = ()
     same_output: bool = False
+    elsewhere: str = ""  # where the output is another one than the original's, on batches of other sizes, or ""
     trainable: bool = False
     same_gradients: bool = False
 
@@ -62,6 +63,7 @@ def take_weights(changed: nn.Module, original: nn.Module) -> str:
     return differ
 
 
+LEAKS = "Every step leaves more tensors behind than the one before: drop what forward stores."
 ROUNDING = 1e-6  # of the longest gradient: what rounding leaves where a gradient is 0 but for that
 
 

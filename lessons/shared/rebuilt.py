@@ -27,6 +27,7 @@ from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import DTYPES, Operator, Record, Ref
 from lessons.shared.replay.replayer import Ran, slopes
 from lessons.shared.replay.steps import Batch, Steps, named_inputs, record_steps, run
+from lessons.shared.replay.witness import Write, recorded, written
 
 STRAIGHT = (
     "An activation is missing: two layers with weights follow each other without a ReLU between them, and together "
@@ -79,9 +80,9 @@ class Original:
         sizes = (images, *self.input_shape)
         return torch.randn(sizes, generator=draw), torch.randint(self.classes, (images,), generator=draw)
 
-    def record(self, make: Callable[[], nn.Module], images: int) -> Record:
+    def record(self, make: Callable[[], nn.Module], images: int, write: Write = recorded) -> Record:
         """A training step of a network in its place. Raises what the network raises."""
-        return record_steps(make, [self.batch(images, 0)], self.classes)
+        return record_steps(make, [self.batch(images, 0)], self.classes, write=write)
 
 
 class Misfit(Unfit):
@@ -265,7 +266,7 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
 
 @functools.cache
 def _steps(make: Callable[[], Any], original: Original, images: int) -> tuple[Steps, int]:
-    found = original.record(make, images)
+    found = original.record(make, images, written)
     return _replayed(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
 
 

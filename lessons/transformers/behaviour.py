@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from classroom.questions.core import Slip, percent
 from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.replay.form import Record
+from lessons.shared.replay.witness import written
 from lessons.transformers import judge as chunked
 from lessons.transformers.judge import SHARE, PiecesComparison, Reader
 
@@ -221,6 +222,8 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
                 return self.told("detached")
             # The mean of means may be near enough in the loss; its gradients are not.
             return self.told("late names" if math.isclose(seen.loss_factor, 1, rel_tol=1e-5) else "the mean of means")
+        if seen.elsewhere:
+            return seen.elsewhere
         now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
         if seen.peak == seen.original_peak:
             return self.told("all in one" if seen.again else "nothing") + now
@@ -243,7 +246,7 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return chunked.judge(chunked.record(make)).peak
+    return chunked.judge(chunked.record(make, write=written)).peak
 
 
 loss_in_pieces = LossInPieces()

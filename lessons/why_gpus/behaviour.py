@@ -158,6 +158,8 @@ class FewerLaunches(NetworkCheck[LaunchComparison]):
             return self.told("torch.no_grad")
         if not seen.same_gradients:
             return "The output is right, but the gradients are not: something detaches the values on their way."
+        if seen.elsewhere:
+            return seen.elsewhere
         now = f" At batch {BATCH} it launches {seen.operators} operators; at most {loops.MOST} are asked."
         if not seen.grow:
             return self.told("a loop over units") + now

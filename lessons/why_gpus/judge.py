@@ -18,6 +18,8 @@ from lessons.shared.replay.form import Record
 from lessons.shared.replay.steps import Trial
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
+FEW, MANY = 5, 257  # hands of batches on which the output alone is judged, in evaluation
+FAR = 100.0  # times as far apart as others
 MOST = 32  # operators a rewritten network's forward, loss and backward may launch, at any batch
 
 
@@ -53,7 +55,7 @@ class LaunchComparison(Comparison):
         return {
             "parameters kept": not self.parameters_differ,
             "output shape kept": self.returned == "Tensor" and self.shape == self.expected_shape,
-            "same output": self.same_output,
+            "same output": self.same_output and not self.elsewhere,
             "same gradients": self.same_gradients,
             "few operators": 0 < self.operators <= MOST,
             "no more for a larger batch": self.operators > 0 and not self.grow,
@@ -66,7 +68,9 @@ def _trial(batch: int, seed: int) -> Trial:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         hands = [torch.randn(n, INPUTS) + torch.randn(n, 1) for n in (batch, 2 * batch)]
-        return Trial(OneByOne(), [(one, torch.randint(CLASSES, (len(one),))) for one in hands], CLASSES)
+        hands += [FAR * torch.randn(FEW, INPUTS), torch.randn(MANY, INPUTS)]
+        *steps, few, many = [(one, torch.randint(CLASSES, (len(one),))) for one in hands]
+        return Trial(OneByOne(), steps, CLASSES, others=[few, many])
 
 
 def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:
@@ -79,7 +83,8 @@ def judge(record: Record, batch: int, seed: int = 1) -> LaunchComparison:
     trial = _trial(batch, seed)
     if differ := trial.differing(record):
         return LaunchComparison(parameters_differ=differ)
-    wanted, given = (steps.each for steps in trial.beside(record))
+    ours, theirs = trial.beside(record)
+    wanted, given = ours.each, theirs.each
     if given[0].output is None:
         return LaunchComparison(returned=given[0].returned)
     pairs = list(zip(given, wanted, strict=True))
@@ -88,9 +93,10 @@ def judge(record: Record, batch: int, seed: int = 1) -> LaunchComparison:
         shape=tuple(given[0].output.shape),
         expected_shape=(batch, CLASSES),
         same_output=all(other.output is not None and same(one.output, other.output) for one, other in pairs),
+        elsewhere=trial.elsewhere(ours, theirs),
         trainable=bool(given[0].gradients),
         same_gradients=all(same_gradients(one.gradients, other.gradients, 1e-3) for one, other in pairs),
         operators=given[0].operators,
         original_operators=wanted[0].operators,
-        grow=given[1].operators > given[0].operators,
+        grow=given[1].operators > given[0].operators or len({*theirs.evaluating}) > 1,
     )

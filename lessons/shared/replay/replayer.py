@@ -94,6 +94,12 @@ class Replayed:
         return max((one.values for one in self.ran), default=0)
 
     @property
+    def grows(self) -> bool:
+        """Whether more is alive when its last step has ended than when its first has: marks "end 1" and so on."""
+        ends = [alive for name, alive in self.alive.items() if name.startswith("end ")]
+        return len(ends) > 1 and ends[-1] > ends[0]
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """Names of the operators that launched a kernel, in order."""
         return tuple(one.name for one in self.ran if one.launched)

@@ -7,6 +7,7 @@ bytes by the same rules for an answer as for the original, which goes the same w
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,12 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lessons.shared.compared import take_weights
+from lessons.shared.compared import same, take_weights
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.replayer import Replayed, replay
-from lessons.shared.replay.witness import Begin, recorded
+from lessons.shared.replay.witness import Begin, Write, recorded, written
 
 Batch = tuple[Tensor, ...]
+ELSEWHERE = (
+    "What it returns is right for the batches that it is trained on, and not everywhere: in evaluation, on a batch of {}, "
+    "it is another result than the original's."
+)
 REENTRANT = "CheckpointFunctionBackward"  # the node of a checkpoint in the way of old, and a mark where there is one
 
 
@@ -27,22 +32,31 @@ def record_steps(
     make: Callable[[], nn.Module],
     batches: Sequence[Batch],
     classes: int | None = None,
+    others: Sequence[Batch] = (),
+    write: Write = recorded,
 ) -> Record:
-    """A record of a forward and a backward pass of a network that is made on each batch.
+    """A record of a forward and a backward pass of a network that is made on each batch, and then its output on others.
+
+    Others go through it in evaluation mode, without gradients: they may have other sizes.
 
     The loss is the cross entropy of scores of so many classes with the labels that come last in a batch, or, without
     classes, what the network returns of all of the batch.
 
-    What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1". A backward
+    What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1"; and then
+    "evaluated 1" and so on. A backward
     pass follows if the output has the right shape and a gradient. Raises what the network raises, and what `recorded` does.
     """
     warm_up()
 
     def steps(begin: Begin) -> None:
         network = make()
-        parameters = dict(network.named_parameters())
-        scribe = begin(named_inputs(parameters, dict(network.named_buffers()), batches))
+        parameters, buffers, training = dict(network.named_parameters()), dict(network.named_buffers()), network.training
+        before = {name: one.clone() for name, one in buffers.items()}
+        scribe = begin(named_inputs(parameters, buffers, batches, others))
         for _ in range(scribe.again):
+            network.train(training)
+            for name, one in before.items():
+                buffers[name].copy_(one)  # as at first: a batch norm's running mean goes on
             for number, batch in enumerate(batches, 1):
                 network.zero_grad(set_to_none=True)
                 torch.manual_seed(number)  # in each step dropout draws from the same state, whatever the others drew
@@ -63,8 +77,14 @@ def record_steps(
                             scribe.mark(f"gradient {number} {name}", parameter.grad)
                     output = None
                     scribe.mark(f"end {number}")
+            network.eval()
+            for number, batch in enumerate(others, 1):
+                with scribe, torch.no_grad():
+                    output = network(*(batch if classes is None else batch[:-1]))
+                    scribe.mark(f"evaluated {number}", output if isinstance(output, Tensor) else None)
+                    output = None
 
-    return recorded(steps)
+    return write(steps)
 
 
 def shape_of(batch: Batch, classes: int | None) -> tuple[int, ...]:
@@ -84,13 +104,17 @@ def _nodes(output: Tensor) -> set[str]:
 
 
 def named_inputs(
-    parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batches: Sequence[Batch]
+    parameters: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    batches: Sequence[Batch],
+    others: Sequence[Batch] = (),
 ) -> dict[str, Tensor]:
-    """What goes into a record, by name: "parameter NAME", "buffer NAME", "batch 1.0" and so on."""
+    """What goes into a record, by name: "parameter NAME", "buffer NAME", "batch 1.0", "other 1.0" and so on."""
     return {
         **{f"parameter {name}": tensor for name, tensor in parameters.items()},
         **{f"buffer {name}": tensor for name, tensor in buffers.items()},
         **{f"batch {k}.{i}": one for k, batch in enumerate(batches, 1) for i, one in enumerate(batch)},
+        **{f"other {k}.{i}": one for k, batch in enumerate(others, 1) for i, one in enumerate(batch)},
     }
 
 
@@ -126,6 +150,8 @@ class Steps:
 
     each: tuple[Step, ...]
     replayed: Replayed
+    evaluated: tuple[Tensor | None, ...] = ()  # outputs on others
+    evaluating: tuple[int, ...] = ()  # operators that launched a kernel for each of them
 
     @property
     def peak(self) -> int:
@@ -142,9 +168,13 @@ class Steps:
         return {name: one for step in self.each for name, one in step.gradients.items()}
 
 
-def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int = 1) -> Steps:
-    """What a record of so many steps comes to on these values, and with draws from this seed. Raises Refused."""
-    record.require_marks("".join(_marks_of(number) for number in range(1, 1 + steps)))
+def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int = 1, others: int = 0) -> Steps:
+    """What a record of so many steps, and others, comes to on these values, and with draws from this seed.
+
+    Raises Refused.
+    """
+    evaluated = [f"evaluated {number}" for number in range(1, 1 + others)]
+    record.require_marks("".join([*map(_marks_of, range(1, 1 + steps)), *(rf"{name}\n" for name in evaluated)]))
     found = replay(record, values, seed)
     each, begin = [], 0
     for number in range(1, 1 + steps):
@@ -153,10 +183,16 @@ def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int 
         gradients = {n.removeprefix(prefix): one for n, one in found.handed.items() if n.startswith(prefix)}
         left = found.alive[f"end {number}"] - found.given - sum(one.nbytes for one in gradients.values())
         end = found.done[f"end {number}"]
-        operators = sum(one.launched for one in found.ran[begin:end])
+        operators = _launched(found, begin, end)
         each.append(Step(returned, found.handed.get(f"output {number}"), gradients, left, operators))
         begin = end
-    return Steps(tuple(each), found)
+    ends = [begin, *(found.done[name] for name in evaluated)]
+    launched = tuple(_launched(found, *span) for span in itertools.pairwise(ends))
+    return Steps(tuple(each), found, tuple(map(found.handed.get, evaluated)), launched)
+
+
+def _launched(found: Replayed, begin: int, end: int) -> int:
+    return sum(one.launched for one in found.ran[begin:end])
 
 
 def _marks_of(number: int) -> str:
@@ -174,22 +210,26 @@ class Trial:
         batches: one for each step.
         classes: of its scores; None where it returns its loss.
         seed: of what dropout draws.
+        others: batches on which the output alone is judged, in evaluation.
     """
 
     original: nn.Module
     batches: Sequence[Batch]
     classes: int | None = None
     seed: int = 0
+    others: Sequence[Batch] = ()
 
-    def record(self, make: Callable[[], nn.Module], training: bool = True) -> Record:
+    def record(self, make: Callable[[], nn.Module], training: bool = True, write: Write = recorded) -> Record:
         """Steps of another network with the original's weights. Raises what it raises, and Refused."""
 
         def changed() -> nn.Module:
-            network = make().train(training)
+            network = make()
+            if not training:
+                network.eval()
             take_weights(network, self.original)
             return network
 
-        return record_steps(changed, self.batches, self.classes)
+        return record_steps(changed, self.batches, self.classes, self.others, write)
 
     def differing(self, record: Record) -> str:
         """Up to three names of parameters or buffers whose sizes are not the original's, with commas, or ""."""
@@ -204,13 +244,24 @@ class Trial:
     @functools.cached_property
     def original_steps(self) -> Steps:
         """What the original comes to."""
-        return self.run(record_steps(lambda: self.original, self.batches, self.classes))
+        training = self.original.training
+        record = record_steps(lambda: self.original, self.batches, self.classes, self.others, written)
+        self.original.train(training)
+        return self.run(record)
 
     def run(self, record: Record) -> Steps:
         """What a record comes to on the original's values. Raises Refused."""
-        return run(record, self.values, self.seed, len(self.batches))
+        return run(record, self.values, self.seed, len(self.batches), len(self.others))
+
+    def elsewhere(self, ours: Steps, theirs: Steps, relative: float = 1e-4) -> str:
+        """On which of the others two outputs differ, in words, or ""."""
+        for batch, one, other in zip(self.others, ours.evaluated, theirs.evaluated, strict=True):
+            if one is None or other is None or not same(other, one, relative):
+                return ELSEWHERE.format(" × ".join(map(str, batch[-1].shape)))
+        return ""
 
     @property
     def values(self) -> dict[str, Tensor]:
         """Those of all that goes into a record."""
-        return named_inputs(dict(self.original.named_parameters()), dict(self.original.named_buffers()), self.batches)
+        parameters, buffers = dict(self.original.named_parameters()), dict(self.original.named_buffers())
+        return named_inputs(parameters, buffers, self.batches, self.others)

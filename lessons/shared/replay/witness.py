@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from course_utils.surroundings import no_garbage_collection
-from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.form import Mark, Record, Refused
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Replayed, Replayer, drawing
 from lessons.shared.replay.taken import taken
@@ -29,7 +29,7 @@ AGAIN = 2  # times that a witness has steps run: what is kept of each shows afte
 BLOCK = 16  # bytes of Python's smallest block
 FREE = 2**18  # bytes that caches, autograd's nodes and a program's own few numbers may take
 AN_OPERATOR = 512  # the same, for each operator that ran
-GROWTH = 2**13  # from one run of the steps to the next
+GROWTH = 2**14  # from one run of the steps to the next
 NEAR = 1e-3  # of the largest value handed out: what another order of sums leaves
 KEPT = (
     "it takes {0:,} bytes more than torch's operators make in it: something is kept where they do not see it (in NumPy, "
@@ -56,6 +56,8 @@ class Scribe(Protocol):
 
 
 Begin = Callable[[Mapping[str, Tensor]], Scribe]
+Program = Callable[[Begin], None]
+Write = Callable[[Program], Record]
 S = TypeVar("S", bound=Scribe)
 
 
@@ -81,12 +83,14 @@ class Witness:
         gc.collect(0)  # what refers to itself is as good as freed
 
 
-def recorded(run: Callable[[Begin], None], memory: bool = True) -> Record:
+def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
     """The record of a program, after it did the same where nothing recorded it.
 
     Args:
-        run: makes inputs, begins a scribe with them, and has the program run while that is active. It is called thrice.
+        run: what makes inputs, begins a scribe with them, and has the program run while that is active. It is called
+            thrice.
         memory: whether it is asked for that the program keeps little.
+        steady: whether it is to keep no more after a later run of its steps.
 
     Raises whatever the program raises; Refused, also where a record leaves out what it does.
     """
@@ -98,16 +102,36 @@ def recorded(run: Callable[[Begin], None], memory: bool = True) -> Record:
     record = recorder.record
     with torch.no_grad(), drawing():
         own = Replayer(record, witness.given, states=recorder.states).run()
+    names = [mark.name for mark in record.entries if isinstance(mark, Mark)]
+    rounds = max(1, len(witness.seen) // max(1, len(names)))
+    if [name for name, _, _ in witness.seen] != names * rounds:
+        raise Refused(OTHERWISE)
     if any(_apart(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None):
         raise Refused(OTHERWISE)
     if any(_apart(witness.inputs[name], one) for name, one in own.ended.items()):
         raise Refused(OTHERWISE)
     if memory and taken():
-        _require_little(witness, own, recorder.hidden)
+        held = [bytes_taken for _, _, bytes_taken in witness.seen]
+        first, last = held[: len(names)], held[-len(names) :]
+        if steady and not own.grows:  # else the judge says so
+            growth = [later - before for before, later in zip(first, last, strict=True)]
+            if min(growth, default=0) > GROWTH:
+                raise Refused(GROWS.format(min(growth)))
+            if max(growth, default=0) > FREE:
+                raise Refused(OTHERWISE)
+        besides = [bytes_taken - own.alive[name] + own.given for bytes_taken, name in zip(first, names, strict=True)]
+        if (hidden := max(recorder.hidden, *besides)) > FREE + AN_OPERATOR * len(own.ran):
+            raise Refused(KEPT.format(hidden))
     return record
 
 
-def _begun(run: Callable[[Begin], None], kind: Callable[[dict[str, Tensor]], S]) -> S:
+def written(run: Program) -> Record:
+    """The record of a program of this course's own, which needs no witness."""
+    with no_garbage_collection(), drawing():
+        return _begun(run, Recorder).record
+
+
+def _begun(run: Program, kind: Callable[[dict[str, Tensor]], S]) -> S:
     """The scribe of this kind that a run began, when it has ended."""
     scribes: list[S] = []
 
@@ -118,19 +142,6 @@ def _begun(run: Callable[[Begin], None], kind: Callable[[dict[str, Tensor]], S])
     torch.manual_seed(0)
     run(begin)
     return scribes[0]
-
-
-def _require_little(witness: Witness, own: Replayed, hidden: int) -> None:
-    last: dict[str, int] = {}
-    before: dict[str, int] = {}
-    for name, _, held in witness.seen:
-        before[name], last[name] = last.get(name, held), held
-    hidden = max(hidden, *(held - own.alive[name] + own.given for name, held in last.items() if name in own.alive))
-    if hidden > FREE + AN_OPERATOR * len(own.ran):
-        raise Refused(KEPT.format(hidden))
-    growth = min((held - before[name] for name, held in last.items()), default=0)
-    if growth > GROWTH:
-        raise Refused(GROWS.format(growth))
 
 
 def _held() -> int:
