@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,7 @@ class Session:
     Attributes:
         name: of the session.
         model: with weights of its own.
-        momentum: by name of the parameter, as earlier steps left it.
+        momentum: by name of the parameter, as earlier steps left it; of no parameter where the optimizer keeps none.
         stale: gradients that are there when the session begins; of no parameter where there are none.
         batches: images with labels.
         micro: images that may go through the network at once.
@@ -131,6 +132,12 @@ class Session:
     def share(self) -> float:
         """Of the whole batch's memory above what was there before, as much as a step may take: twice its part."""
         return 2 * self.micro / max(len(labels) for _, labels in self.batches)
+
+    @property
+    def handed(self) -> list[str]:
+        """What is handed out after it, by name and in order."""
+        kinds = ("", "momentum ") if self.momentum else ("",)
+        return [f"{self.name} {kind}{name}" for name, _ in self.model.named_parameters() for kind in kinds]
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -152,17 +159,20 @@ def _sessions(micro: int, parts: int, seed: int) -> list[Session]:
             _session("even", [even], micro, torch.float64),
             _session("uneven", [uneven], micro, torch.float64),
             _session("one", [micro * (parts - 1) + 1], micro, torch.float64),  # left for the last micro-batch
+            _session("below", [micro - 1], micro, torch.float64, plain=True),  # fewer than a micro-batch
             _session("second", [even, even], micro, torch.float64, stale=True),
         ]
 
 
-def _session(name: str, sizes: list[int], micro: int, dtype: torch.dtype, stale: bool = False) -> Session:
+def _session(
+    name: str, sizes: list[int], micro: int, dtype: torch.dtype, stale: bool = False, plain: bool = False
+) -> Session:
     model = network(int(torch.randint(2**31, ()))).to(dtype)
     momentum, gradients = (
         {key: 0.01 * torch.randn_like(one).detach() for key, one in model.named_parameters()} for _ in "12"
     )
     batches = [(torch.randn(n, 1, SIDE, SIDE, dtype=dtype), torch.randint(CLASSES, (n,))) for n in sizes]
-    return Session(name, model, momentum, gradients if stale else {}, batches, micro)
+    return Session(name, model, {} if plain else momentum, gradients if stale else {}, batches, micro)
 
 
 def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write: Write = recorded) -> Record:
@@ -185,10 +195,12 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write:
             for number, session in enumerate(sessions):
                 scribe.mark(f"{session.name} begin")
                 parameters = dict(session.model.named_parameters())
-                rate, momentum = RATE + 0.01 * number, MOMENTUM - 0.05 * number  # no numbers to write down
+                rate = RATE + 0.01 * number  # no numbers to write down
+                momentum = MOMENTUM - 0.05 * number if session.momentum else 0.0
                 optimizer = torch.optim.SGD(session.model.parameters(), lr=rate, momentum=momentum)
                 for name, parameter in parameters.items():
-                    optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
+                    if session.momentum:
+                        optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
                     parameter.grad = session.stale.get(name)
                 for images, labels in session.batches:
                     returned = step(session.model, optimizer, images, labels, session.micro)
@@ -196,7 +208,8 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write:
                     del returned
                 for name, parameter in parameters.items():
                     scribe.mark(f"{session.name} {name}", parameter)
-                    scribe.mark(f"{session.name} momentum {name}", optimizer.state[parameter]["momentum_buffer"])
+                    if session.momentum:
+                        scribe.mark(f"{session.name} momentum {name}", optimizer.state[parameter]["momentum_buffer"])
                 scribe.mark(f"{session.name} end")
 
     return write(run)
@@ -210,7 +223,7 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
     ours, theirs = replay(record, values), replay(_whole(micro, parts), values)
     updates = {one.name: (_after(ours, one), _after(theirs, one)) for one in sessions}
     shares = [_above(ours, one) / _above(theirs, one) / one.share for one in sessions]
-    rests, (mine, whole) = ("uneven", "one"), updates["measured"]
+    rests, (mine, whole) = ("uneven", "one", "below"), updates["measured"]
     trained = torch.allclose(mine, whole, rtol=1e-4, atol=1e-5)
     returned = [name.split()[-1] for name in ours.alive if " returned " in name]
     return UpdateComparison(
@@ -232,7 +245,7 @@ def _whole(micro: int, parts: int) -> Record:
 
 def _after(found: Replayed, session: Session) -> Tensor:
     """Parameters and momentum after a session, as one vector."""
-    names = [name for key in session.momentum for name in (f"{session.name} {key}", f"{session.name} momentum {key}")]
+    names = session.handed
     if any(name not in found.handed for name in names):
         raise Refused("parameters are missing after a step")
     return torch.cat([found.handed[name].flatten() for name in names])
@@ -241,7 +254,7 @@ def _after(found: Replayed, session: Session) -> Tensor:
 def _marks_of(session: Session) -> str:
     """What `record` hands out of a session, in this order, as a pattern of names."""
     returned = rf"({session.name} returned \w+\n){{{len(session.batches)}}}"
-    after = "".join(rf"{session.name} {name}\n{session.name} momentum {name}\n" for name in session.momentum)
+    after = "".join(f"{re.escape(name)}\n" for name in session.handed)
     return rf"{session.name} begin\n{returned}{after}{session.name} end\n"
 
 

@@ -34,6 +34,7 @@ IMAGES = 512  # so many images that a mean over them makes many values of gradie
 HIDDEN = 32
 WEIGHTS = (2e-4, 3e-4, 4e-3)  # of the loss among other terms; the learning rate is as much larger
 RATE = 80.0
+SMALLER = (0.5, 0.6, 0.7, 0.8, 0.9)  # factors of a training's usual weights and of its norm; its rate is larger by it
 # Of the gradients: the first two weights of the loss stay below it and the third exceeds it, on whatever digits, so
 # that a loop that looks at a norm goes the same way on others. Far above what torch adds to a norm, 1e-6.
 MAX_NORM = 2e-4
@@ -131,12 +132,22 @@ class ScaledTraining:
 
 @dataclass(frozen=True)
 class Training:
-    """What a loop is given: a network, batches, a scale; and which of the batches are outliers."""
+    """What a loop is given: a network, batches, a scale; and which of the batches are outliers.
+
+    Attributes:
+        factor: of its usual weights and of the norm, so that none is the same in all trainings.
+    """
 
     model: nn.Module
     batches: list[Batch]
     scale: float
     outliers: frozenset[int]
+    factor: float
+
+    @property
+    def max_norm(self) -> float:
+        """The norm above which it clips."""
+        return MAX_NORM * self.factor
 
     @property
     def skipped(self) -> int:
@@ -168,16 +179,17 @@ def _trainings(pattern: int, seed: int) -> list[Training]:
     """
     x, y = load()[:2]
     generator = torch.Generator().manual_seed(seed)
+    factors = random.Random(pattern).sample(SMALLER, len(SCALES))
     usual = float(2 ** (2 * torch.rand((), generator=generator) - 1))
     made = []
     for number, (count, kinds) in enumerate(zip((8, 3, 4), _kinds(pattern), strict=True)):
         batches = []
         for place in range(count):
-            brightness, weight = kinds.get(place, (usual, WEIGHTS[place % len(WEIGHTS)]))
+            brightness, weight = kinds.get(place, (usual, factors[number] * WEIGHTS[place % len(WEIGHTS)]))
             rows = torch.randperm(len(x), generator=generator)[:IMAGES]
             batches.append((x[rows] * brightness, y[rows], weight))
         outliers = frozenset(place for place, kind in kinds.items() if kind in OUTLIERS)
-        made.append(Training(_network(seed + number), batches, SCALES[number], outliers))
+        made.append(Training(_network(seed + number), batches, SCALES[number], outliers, factors[number]))
     return made
 
 
@@ -190,8 +202,9 @@ def _inputs(number: int, model: nn.Module, batches: Sequence[Batch]) -> dict[str
     }
 
 
-def _optimizer(number: int, model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.0 if number else 0.9)
+def _optimizer(number: int, training: Training) -> torch.optim.Optimizer:
+    rate = RATE / training.factor
+    return torch.optim.SGD(training.model.parameters(), lr=rate, momentum=0.0 if number else 0.9)
 
 
 def record(train: Train, pattern: int = 0, seed: int = 0, write: Write | None = None) -> Record:
@@ -207,9 +220,9 @@ def record(train: Train, pattern: int = 0, seed: int = 0, write: Write | None = 
         inputs = {name: t for n, one in enumerate(trainings) for name, t in _inputs(n, one.model, one.batches).items()}
         scribe = begin(inputs)
         for number, one in enumerate(trainings):
-            optimizer = _optimizer(number, one.model)
+            optimizer = _optimizer(number, one)
             with scribe:
-                returned = train(one.model, optimizer, one.batches, one.scale, MAX_NORM)
+                returned = train(one.model, optimizer, one.batches, one.scale, one.max_norm)
             scribe.mark(f"returned {number} {'ellipsis' if returned is ... else shown(returned)}")
             for name, parameter in one.model.named_parameters():
                 scribe.mark(f"weight {number} {name}", parameter.detach())
@@ -277,11 +290,11 @@ def _flat(weights: dict[str, Tensor]) -> Tensor:
 def _in_float32(number: int, training: Training) -> Tensor:
     """The weights of the same training in float32, which needs no scale; the outliers are left out."""
     model = training.model
-    optimizer = _optimizer(number, model)
+    optimizer = _optimizer(number, training)
     for place, (images, labels, weight) in enumerate(training.batches):
         if place not in training.outliers:
             optimizer.zero_grad()
             (weight * nn.functional.cross_entropy(model(images), labels)).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+            nn.utils.clip_grad_norm_(model.parameters(), training.max_norm)
             optimizer.step()
     return _flat(dict(model.named_parameters()))

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from classroom.questions.core import Slip, percent
 from lessons.shared.activations import PRODUCTS, missing_activations
-from lessons.shared.compared import same_each
+from lessons.shared.compared import same, same_each
 from lessons.shared.judged import Unfit
 from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import DTYPES, Operator, Record, Ref
@@ -38,7 +38,7 @@ NO_RELU = (
     "next convolution keeps anyway. Others may keep their input too, a second map a layer."
 )
 GRADIENTS = 1e-4  # relative: those of autograd, summed in another order
-LEAST = 1e-3  # of what a place in the images changes in the middle: what every place has to change at least
+LEAST = 0.02  # of what a place in the images changes in the middle: what every place has to change at least
 CHANGED = (
     "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
@@ -81,8 +81,12 @@ class Original:
         return torch.randn(sizes, generator=draw), torch.randint(self.classes, (images,), generator=draw)
 
     def record(self, make: Callable[[], nn.Module], images: int, write: Write = recorded) -> Record:
-        """A training step of a network in its place. Raises what the network raises."""
-        return record_steps(make, [self.batch(images, 0)], self.classes, write=write)
+        """A training step of a network in its place, and its output on the same images in evaluation.
+
+        Raises what the network raises.
+        """
+        step, same_again = self.batch(images, 0), self.batch(images, 0)
+        return record_steps(make, [step], self.classes, [same_again], write)
 
 
 class Misfit(Unfit):
@@ -101,6 +105,7 @@ class RebuildLook:
     without_gradient: tuple[str, ...] = ()
     ignores_images: bool = False  # some images of the batch change nothing in the output
     ignored: str = ""  # a place in the images whose values change nothing in the output, or ""
+    evaluates: bool = False  # in evaluation it computes the same, or, where it keeps statistics, tells images apart
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
     other_activation: bool = False  # a convolution, or a part of its map, has no ReLU
@@ -123,7 +128,7 @@ class RebuildLook:
         found = {
             "output shape kept": self.shape != () and self.shape == self.expected_shape,
             "everything trained": ran and not self.without_gradient,
-            "every value counts": ran and not self.ignores_images and not self.ignored,
+            "every value counts": ran and not self.ignores_images and not self.ignored and self.evaluates,
             "activations kept": ran and not self.straight and not self.other_activation,
             "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
             "no more computed": ran and self.flops <= self.original_flops,
@@ -171,7 +176,7 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     """What a record comes to, on weights and images drawn from this seed. Raises Refused."""
     seen = RebuildLook(original, expected_shape=(images, original.classes))
     batch = original.batch(images, seed)
-    values = {**_values(record, seed), **named_inputs({}, {}, [batch])}
+    values = {**_values(record, seed), **named_inputs({}, {}, [batch], [original.batch(images, seed)])}
     steps, flops = _replayed(record, values)
     (step,) = steps.each
     seen = replace(seen, returned=step.returned)
@@ -198,6 +203,7 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
         ),
         ignores_images=not bool((found["batch 1.0"] != 0).flatten(1).any(1).all()),
         ignored=_ignored(found["batch 1.0"]),
+        evaluates=_evaluates(record, steps),
         straight=straight,
         other_activation=other_activation,
         changed_first=_changed_first(record, forward),
@@ -228,6 +234,15 @@ def _ignored(slope: Tensor) -> str:
     most = slope.abs().amax(0)
     silent = (most <= LEAST * most.median()).nonzero()
     return f"{tuple(silent[0].tolist())}, and {len(silent) - 1:,} more" if len(silent) else ""
+
+
+def _evaluates(record: Record, steps: Steps) -> bool:
+    """Whether its output in evaluation is that in training, or, of a network with buffers, differs between images."""
+    (found,), trained = steps.evaluated, steps.each[0].output
+    if found is None or trained is None or found.shape != trained.shape:
+        return False
+    keeps = any(name.startswith("buffer ") for name in record.inputs)
+    return bool(found.std(0).all()) if keeps else same(found, trained)
 
 
 def _multiplies(weight: Ref, forward: Sequence[Ran]) -> bool:
@@ -261,19 +276,33 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
             sides = set(ref.size[2:]) if len(ref.size) == 4 and ref.storage not in weights else {side}
             if sides != {side} and not (sides == {1} and i > last):
                 return next(iter(sides - {side}))
+        if i < last and (pooled := _pooled(one, record.inputs["batch 1.0"].size)):
+            return pooled
     return 0
+
+
+def _pooled(one: Ran, images: tuple[int, ...]) -> int:
+    """The side of what is left of maps where an operator makes fewer values of them, in whatever shape; else 0.
+
+    Products may have fewer channels. A statistic has fewer values than a row of pixels.
+    """
+    most = max((math.prod(ref.size) for ref in one.read), default=0)
+    made = max((math.prod(ref.size) for ref in one.made), default=0)
+    if one.name in PRODUCTS or not images[0] * images[-1] <= made < most:
+        return 0
+    return max(1, math.isqrt(images[-1] ** 2 * made // most))
 
 
 @functools.cache
 def _steps(make: Callable[[], Any], original: Original, images: int) -> tuple[Steps, int]:
     found = original.record(make, images, written)
-    return _replayed(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
+    return _replayed(found, {**_values(found, 1), **named_inputs({}, {}, *([original.batch(images, 1)] for _ in "12"))})
 
 
 def _replayed(record: Record, values: Mapping[str, Tensor]) -> tuple[Steps, int]:
     """What a record comes to, and the FLOP of its products and convolutions, forward and backward."""
     with FlopCounterMode(display=False) as counter:
-        steps = run(record, values)
+        steps = run(record, values, others=1)
     return steps, counter.get_total_flops()
 
 
@@ -372,6 +401,8 @@ class RebuildCheck(ReplayCheck[RebuildLook]):
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
         if seen.ignores_images:
             return "Some images of the batch do not count: the output does not depend on them."
+        if not seen.evaluates:
+            return "In evaluation, after `eval()`, the network computes something else than in training."
         if seen.straight:
             return self._told("straight", STRAIGHT)
         if seen.other_activation:

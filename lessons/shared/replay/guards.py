@@ -124,6 +124,7 @@ def _triangle(x: Tensor, diagonal: int = 0) -> bool:
 GUARDS: dict[str, Callable[..., bool]] = {
     "_adaptive_avg_pool2d_backward": _averaged,
     "_native_batch_norm_legit": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
     "_log_softmax_backward_data": _softmaxed,
     "_softmax_backward_data": _softmaxed,
     "adaptive_max_pool2d_backward": _pooled,
