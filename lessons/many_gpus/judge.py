@@ -19,6 +19,8 @@ from lessons.shared.replay.form import Constant, Record, Refused
 
 Program = Callable[..., Any]
 NUMBER_BYTES = 8  # float64, in which the cards hold their numbers
+LARGER = 5  # cards of the largest ring beside those of the others
+WIDE = 4.0  # powers of ten between the smallest numbers held and the largest
 LINEAR = 1e-9  # of a number sent: how far it may be from one that adds up as what the cards hold does
 
 
@@ -116,15 +118,17 @@ class RingLook:
 
 
 def _sizes(cards: int, chunk: int) -> list[tuple[int, int]]:
-    """Cards and numbers of the rings: three whose cards divide the numbers, four whose do not."""
+    """Cards and numbers of the rings: three whose cards divide the numbers, six whose do not."""
     even = [(cards, cards * chunk), (2, 2 * chunk), (1, chunk)]
     few, many = (cards, cards * chunk + 2), (cards, cards * chunk + cards - 1)
-    return [*even, few, (3, 3 * chunk + 1), (cards, cards + 2), many]
+    large = (cards + LARGER, 2 * (cards + LARGER) + 1)
+    return [*even, few, (3, 3 * chunk + 1), (cards, cards + 2), many, (cards, cards - 1), large]
 
 
 def _held(cards: int, numbers: int, seed: int) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
-    return [torch.randn(numbers, generator=draw, dtype=torch.float64) for _ in range(cards)]
+    size = [10 ** (WIDE * torch.rand(numbers, generator=draw, dtype=torch.float64) - 1) for _ in range(cards)]
+    return [one * torch.randn(numbers, generator=draw, dtype=torch.float64) for one in size]
 
 
 def record(program: Program, cards: int = 4, chunk: int = 8, seed: int = 0) -> list[Record]:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from course_utils.surroundings import no_garbage_collection
-from lessons.shared.replay.form import Record
+from lessons.shared.replay.form import Record, Refused
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Message, Replayed, Replayer, drawing
 from lessons.shared.replay.steps import warm_up
+from lessons.shared.replay.witness import OTHERWISE, apart
 
 Send = Callable[[int, Any], None]
 Receive = Callable[[int], Tensor]
@@ -85,16 +86,17 @@ def record_cards(program: Program, held: Sequence[Tensor]) -> list[Record]:
 
     A record's input is "values", its last mark "returned" and the type of what came back. A program is run again from
     its beginning for every message that it had to wait for, so no card needs a thread. Raises what the program raises,
-    and Refused.
+    and Refused, also where a run that nobody recorded returned something else than the records come to.
     """
     come: Ways = {}
+    returned: dict[int, Any] = {}
     waits: dict[int, tuple[int, int]] = {}
     ready = [*range(len(held))]
     with contextlib.redirect_stdout(io.StringIO()):  # what a program prints is shown once, when it is recorded
         while ready:
             for rank in ready:
                 card = _Card(rank, len(held), come)
-                card.run(program, held[rank].clone())
+                returned[rank] = card.run(program, held[rank].clone())
                 come |= card.sent
                 waits.pop(rank, None)
                 if card.waits is not None:
@@ -102,7 +104,11 @@ def record_cards(program: Program, held: Sequence[Tensor]) -> list[Record]:
             ready = [rank for rank, (source, heard) in waits.items() if len(come.get((source, rank), ())) > heard]
     warm_up()
     with no_garbage_collection():
-        return [_record(program, _Card(rank, len(held), come), own.clone()) for rank, own in enumerate(held)]
+        records = [_record(program, _Card(rank, len(held), come), own.clone()) for rank, own in enumerate(held)]
+    for rank, found in enumerate(replay_cards(records, [{"values": own} for own in held]).cards):
+        if isinstance(one := returned[rank], Tensor) and apart(one, found.handed.get(f"returned {type(one).__name__}")):
+            raise Refused(OTHERWISE)
+    return records
 
 
 def _record(program: Program, card: _Card, values: Tensor) -> Record:

@@ -106,9 +106,9 @@ def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
     rounds = max(1, len(witness.seen) // max(1, len(names)))
     if [name for name, _, _ in witness.seen] != names * rounds:
         raise Refused(OTHERWISE)
-    if any(_apart(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None):
+    if any(apart(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None):
         raise Refused(OTHERWISE)
-    if any(_apart(witness.inputs[name], one) for name, one in own.ended.items()):
+    if any(apart(witness.inputs[name], one) for name, one in own.ended.items()):
         raise Refused(OTHERWISE)
     if memory and taken():
         held = [bytes_taken for _, _, bytes_taken in witness.seen]
@@ -153,7 +153,7 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: one.detach().clone() for name, one in tensors.items()}
 
 
-def _apart(one: Tensor, other: Tensor | None) -> bool:
+def apart(one: Tensor, other: Tensor | None) -> bool:
     """Whether two tensors differ by more than rounding."""
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return True
