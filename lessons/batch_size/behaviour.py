@@ -223,7 +223,8 @@ class Accumulate(ReplayCheck[UpdateComparison]):
 
 @functools.cache
 def _slip_updates() -> list[tuple[Tensor, Tensor, Tensor]]:
-    seen = [training.judge(training.record(slip.function, MICRO, PARTS, write=written), MICRO, PARTS) for slip in Accumulate.by_update]
+    records = [training.record(slip.function, MICRO, PARTS, write=written) for slip in Accumulate.by_update]
+    seen = [training.judge(one, MICRO, PARTS) for one in records]
     return [(one.even[0], one.uneven[0], one.second[0]) for one in seen]
 
 

@@ -240,7 +240,7 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
 @functools.lru_cache(maxsize=4)
 def _whole(micro: int, parts: int) -> Record:
     """A record of whole batches."""
-    return record(lambda model, optimizer, x, y, micro: whole_batch(model, optimizer, x, y), micro, parts, write=written)
+    return record(lambda *given: whole_batch(*given[:-1]), micro, parts, write=written)
 
 
 def _after(found: Replayed, session: Session) -> Tensor:

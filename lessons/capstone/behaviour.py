@@ -140,8 +140,15 @@ class FindPlan(PropertyCheck[Looks]):
     question = name = "find_plan"
     running = "Searching"
     takeaway = "A search that knows what is allowed, what fits, and what it costs needs no favourite technique."
-    # A chain that may be cut, one with batch norm that may not, and one that nothing fits.
-    problems = ((False, 32, 64, 0.5), (True, 32, 128, 0.6), (True, 32, 64, 0.05))
+    # Chains that may be cut, one with batch norm that may not, and one that nothing fits.
+    problems = (
+        (False, 32, 96, 0.434, planning.TITAN_X, planning.GEN3),
+        (False, 32, 144, 0.368, "V100", planning.GEN2),
+        (False, 32, 60, 0.595, "GTX 1080", planning.GEN4),
+        (False, 32, 96, 0.317, "V100", planning.NVLINK),
+        (True, 32, 120, 0.635, planning.TITAN_X, planning.GEN3),
+        (True, 32, 64, 0.05, planning.TITAN_X, planning.GEN3),
+    )
     slips = (
         Slip(
             "the plain step",
@@ -220,7 +227,10 @@ class FindPlan(PropertyCheck[Looks]):
 
 def _task(look: PlanLook) -> str:
     room = format_bytes(look.problem.room_bytes)
-    return f"(This was {look.problem.network.name}, batch {look.problem.batch}, with room for {room}.)"
+    return (
+        f"(This was {look.problem.network.name}, batch {look.problem.batch}, with room for {room} and "
+        f"{look.problem.link.name}.)"
+    )
 
 
 find_plan = FindPlan()

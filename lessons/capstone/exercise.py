@@ -246,7 +246,7 @@ graded.your_plan(your_plan)
 # %% [markdown] question="find_plan" points=5 difficulty=3 minutes=16
 # ## 6. A plan for any problem
 #
-# Write a search. `problem` has a network, a `batch` and a card you do not know. Return a plan that makes the same
+# Write a search. `problem` has a network, a `batch`, a card and a link you do not know. Return a plan that makes the same
 # update, to 16 bits or better, and takes at most 2 % longer than the fastest *feasible* one of all these. Feasible is what
 # fits or is *tight*, as it takes long to replay the allocator for each:
 #

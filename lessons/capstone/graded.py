@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from classroom.questions.graded import Graded
 from lessons.capstone import judge as planning
@@ -81,15 +80,24 @@ least_time = Graded("least_time", _tables)
 
 
 def _problems(draw: random.Random) -> list[planning.Setting]:
-    """A chain that may be cut into micro-batches, one that may not, and one that nothing fits: too many for a table."""
+    """Chains that may be cut into micro-batches, some that may not, and one that nothing fits: too many for a table.
 
-    def one(norm: bool, batches: Sequence[int], least: float, most: float) -> planning.Setting:
-        return norm, draw.randint(24, 36), draw.choice(batches), round(draw.uniform(least, most), 4)
+    For one or another of them each part of the search is needed (tested): every policy, both precisions, 2 and 4
+    segments, small micro-batches, several techniques together.
+    """
+    width = draw.randint(32, 35)
+
+    def one(norm: bool, batch: int, least: float, most: float, device: str, link: str) -> planning.Setting:
+        return norm, width, batch, round(draw.uniform(least, most), 6), device, link
 
     return [
-        one(False, (60, 64, 72, 84, 90, 96), 0.6, 0.64),
-        one(True, range(112, 145), 0.58, 0.62),
-        (True, draw.randint(24, 36), draw.randint(60, 96), 0.05),
+        one(False, 96, 0.432, 0.436, planning.TITAN_X, planning.GEN3),
+        one(False, 144, 0.366, 0.37, "V100", planning.GEN2),
+        one(False, 60, 0.591, 0.599, "GTX 1080", planning.GEN4),
+        one(False, 96, 0.315, 0.319, "V100", planning.NVLINK),
+        one(True, 120, 0.631, 0.639, planning.TITAN_X, planning.GEN3),
+        one(True, draw.randint(112, 144), 0.58, 0.62, planning.TITAN_X, planning.GEN3),
+        one(True, draw.randint(60, 96), 0.04, 0.05, planning.TITAN_X, planning.GEN3),
     ]
 
 

@@ -21,11 +21,12 @@ from lessons.capstone.search import combinations, fastest
 from lessons.shared.judged import Unfit
 from lessons.shared.replay.form import packed, unpacked
 
-TITAN_X, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
+TITAN_X = "Titan X (Maxwell)"
+GEN2, GEN3, GEN4, NVLINK = "PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 4.0 x16", "NVLink 2"
 PRECISIONS = ("float32", "float16")
 SEGMENTS = (1, 2, 4)
 LARGEST_BATCH = 10**6
-Setting = tuple[bool, int, int, float]
+Setting = tuple[bool, int, int, float, str, str]  # the arguments of `small_problem`
 WITHIN = 0.02  # more time than the fastest plan of all by at most this share
 LOST = 0.2  # more time than the plain step by at most this share
 
@@ -102,9 +103,12 @@ class Looks:
 
     @property
     def holds(self) -> dict[str, bool]:
-        """Whether each problem is solved, by name: a network that may be cut into micro-batches, then two others."""
-        names = ("with micro-batches", "with batch norm", "where nothing fits")
-        return {name: look.right for name, look in zip(names, self.each, strict=True)}
+        """Whether all problems of a kind are solved, by name: those that may be cut into micro-batches, and others."""
+        kinds: dict[str, list[bool]] = {"with micro-batches": [], "with batch norm": [], "where nothing fits": []}
+        cut, norm, nothing = kinds.values()
+        for look in self.each:
+            (nothing if look.best is None else norm if look.problem.batch_norms else cut).append(look.right)
+        return {name: bool(found) and all(found) for name, found in kinds.items()}
 
 
 def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> PlanLook:
@@ -213,15 +217,15 @@ def chain(norm: bool, width: int) -> nn.Sequential:
 
 
 @functools.cache
-def _on_titan_x(norm: bool, width: int) -> Problem:
+def _traced(norm: bool, width: int) -> Problem:
     name = "a chain with batch norm" if norm else "a chain"
     return Problem(Network(name, functools.partial(chain, norm, width), (3, 32, 32), 10), 64, TITAN_X, GEN3)
 
 
 @functools.cache
-def small_problem(norm: bool, width: int, batch: int, share: float) -> Problem:
-    """A small chain on a card like the Titan X, with room for a share of what the plain step needs in tensors."""
-    large = _on_titan_x(norm, width).changed(batch=batch)
+def small_problem(norm: bool, width: int, batch: int, share: float, device: str, link: str) -> Problem:
+    """A small chain on a card as fast as a device, with room for a share of what the plain step needs in tensors."""
+    large = _traced(norm, width).changed(batch=batch, device=device, link=link)
     plain = large.evaluate(Plan(batch))
     memory = (plain.context_bytes + share * plain.tensor_bytes) / GIB
     return large.changed(device=replace(large.device, name="small card", memory_gb=memory))

@@ -207,7 +207,11 @@ def _steps(make: Hooks, batch: int, seed: int, begin: Begin) -> None:
         host.clear()
         for number, (x, y) in enumerate(batches, 1):
             with scribe:
-                _step(number, lambda x=x, y=y: nn.functional.cross_entropy(model(x), y), hooks, scribe)
+                _step(number, functools.partial(_loss, model, x, y), hooks, scribe)
+
+
+def _loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(images), labels)
 
 
 def _step(number: int, forward: Callable[[], Tensor], hooks: tuple[Any, ...], scribe: Scribe) -> None:

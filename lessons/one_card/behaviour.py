@@ -147,8 +147,8 @@ class _OneNumber(nn.Module):
 
 
 UNSTEADY = (
-    "What you add is right for one batch in evaluation, and not always: on fewer rows, in training, or in a later call it "
-    "is something else."
+    "What you add is right for one batch in evaluation, and not always: on fewer rows, in training, or in a later call "
+    "it is something else."
 )
 
 
@@ -235,8 +235,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
             return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
             bent = "bent" if seen.linear < seen.layers else ""
-            told = bent or ("another rank" if seen.of_rank < seen.layers else "cut" if seen.passing < seen.layers else "")
-            return self.told(told) if told else UNSTEADY
+            if not bent and seen.of_rank == seen.layers == seen.passing:
+                return UNSTEADY
+            return self.told(bent or ("another rank" if seen.of_rank < seen.layers else "cut"))
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."

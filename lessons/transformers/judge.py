@@ -80,7 +80,9 @@ def _trial(texts: int, tokens: int, seed: int) -> Trial:
     return Trial(original, [batch], others=others)
 
 
-def record(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0, write: Write = recorded) -> Record:
+def record(
+    make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0, write: Write = recorded
+) -> Record:
     """One step of `make()` as a record. Raises whatever the learner's code raises, and Refused."""
     return _trial(texts, tokens, seed).record(make, write=write)
 

@@ -139,7 +139,8 @@ def test_no_explorers_words_are_cut_and_every_choice_is_made(served: tuple[Path,
 # Compared within the page, as the kernel may set one slider after another's move at any moment.
 SPEAKS = """([handle, before]) => {
   const said = handle.getAttribute("aria-valuetext");
-  return said !== before && said === handle.closest(".widget-slider").querySelector(".widget-readout").innerText && said;
+  const read = handle.closest(".widget-slider").querySelector(".widget-readout").innerText;
+  return said !== before && said === read && said;
 }"""
 
 

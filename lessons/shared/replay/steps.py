@@ -22,8 +22,8 @@ from lessons.shared.replay.witness import Begin, Write, recorded, written
 
 Batch = tuple[Tensor, ...]
 ELSEWHERE = (
-    "What it returns is right for the batches that it is trained on, and not everywhere: in evaluation, on a batch of {}, "
-    "it is another result than the original's."
+    "What it returns is right for the batches that it is trained on, and not everywhere: in evaluation, on a batch of "
+    "{}, it is another result than the original's."
 )
 REENTRANT = "CheckpointFunctionBackward"  # the node of a checkpoint in the way of old, and a mark where there is one
 
@@ -44,13 +44,14 @@ def record_steps(
 
     What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1"; and then
     "evaluated 1" and so on. A backward
-    pass follows if the output has the right shape and a gradient. Raises what the network raises, and what `recorded` does.
+    pass follows if the output has the right shape and a gradient. Raises what the network raises; Refused, as `recorded`.
     """
     warm_up()
 
     def steps(begin: Begin) -> None:
         network = make()
-        parameters, buffers, training = dict(network.named_parameters()), dict(network.named_buffers()), network.training
+        parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
+        training = network.training
         before = {name: one.clone() for name, one in buffers.items()}
         scribe = begin(named_inputs(parameters, buffers, batches, others))
         for _ in range(scribe.again):

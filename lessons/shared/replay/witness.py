@@ -22,7 +22,7 @@ from torch import Tensor
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.replay.form import Mark, Record, Refused
 from lessons.shared.replay.recorder import Recorder
-from lessons.shared.replay.replayer import Replayed, Replayer, drawing
+from lessons.shared.replay.replayer import Replayer, drawing
 from lessons.shared.replay.taken import taken
 
 AGAIN = 2  # times that a witness has steps run: what is kept of each shows after the second
@@ -32,13 +32,13 @@ AN_OPERATOR = 512  # the same, for each operator that ran
 GROWTH = 2**14  # from one run of the steps to the next
 NEAR = 1e-3  # of the largest value handed out: what another order of sums leaves
 KEPT = (
-    "it takes {0:,} bytes more than torch's operators make in it: something is kept where they do not see it (in NumPy, "
-    "a list of numbers, a file in memory), or where nothing records. Keep what is needed in tensors"
+    "it takes {0:,} bytes more than torch's operators make in it: something is kept where they do not see it (in "
+    "NumPy, a list of numbers, a file in memory), or where nothing records. Keep what is needed in tensors"
 )
 GROWS = "each step keeps {0:,} bytes more than the one before it: let go of them when it ends"
 OTHERWISE = (
-    "what it hands out is not what torch's operators compute in it: a tensor is written past them (by NumPy, `apply_`), "
-    "or it does another thing in a later run, or where nothing records"
+    "what it hands out is not what torch's operators compute in it: a tensor is written past them (by NumPy or "
+    "`apply_`), or it does another thing in a later run, or where nothing records"
 )
 
 
@@ -52,7 +52,7 @@ class Scribe(Protocol):
 
     def __enter__(self) -> Any: ...
 
-    def __exit__(self, *error: object) -> Any: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
 
 
 Begin = Callable[[Mapping[str, Tensor]], Scribe]
@@ -79,7 +79,7 @@ class Witness:
     def __enter__(self) -> Witness:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None:
         gc.collect(0)  # what refers to itself is as good as freed
 
 
