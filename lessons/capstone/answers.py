@@ -66,8 +66,9 @@ def search(problem):
 
 def search_by_hand(problem):
     best = None
+    divisors = [parts for parts in range(1, problem.batch + 1) if problem.batch % parts == 0]
     for parts, precision, offload, segments in itertools.product(
-        (1, 2, 4, 8, 16, 32), ("float32", "float16"), ("none", "conv", "windowed", "all"), (4, 2, 1)
+        divisors, ("float32", "float16"), ("none", "conv", "windowed", "all"), (4, 2, 1)
     ):
         try:
             plan = Plan(problem.batch, problem.batch // parts, precision, offload, segments=segments)

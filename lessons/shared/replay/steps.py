@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +43,9 @@ def record_steps(
     classes, what the network returns of all of the batch.
 
     What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1"; and then
-    "evaluated 1" and so on. A backward
-    pass follows if the output has the right shape and a gradient. Raises what the network raises; Refused, as `recorded`.
+    "evaluated 1" and so on. A backward pass follows if the output has the right shape and a gradient.
+
+    Raises what the network raises; Refused, as `recorded`.
     """
     warm_up()
 
@@ -147,22 +148,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a record comes to: its steps, and all that ran."""
+    """What a record comes to: its steps, and all that ran in them."""
 
     each: tuple[Step, ...]
     replayed: Replayed
     evaluated: tuple[Tensor | None, ...] = ()  # outputs on others
     evaluating: tuple[int, ...] = ()  # operators that launched a kernel for each of them
+    beside: tuple[int, int] = (0, 0)  # bytes and values of the others, which wait through all steps
 
     @property
     def peak(self) -> int:
         """The most bytes alive at once, with a momentum beside each parameter that has a gradient."""
-        return self.replayed.peak + sum(one.nbytes for one in self._momentum.values())
+        return self.replayed.peak - self.beside[0] + sum(one.nbytes for one in self._momentum.values())
 
     @property
     def most_values(self) -> int:
         """The most values alive at once, whatever their types, with the same beside them."""
-        return self.replayed.most_values + sum(one.numel() for one in self._momentum.values())
+        return self.replayed.most_values - self.beside[1] + sum(one.numel() for one in self._momentum.values())
 
     @property
     def _momentum(self) -> dict[str, Tensor]:
@@ -189,7 +191,10 @@ def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int 
         begin = end
     ends = [begin, *(found.done[name] for name in evaluated)]
     launched = tuple(_launched(found, *span) for span in itertools.pairwise(ends))
-    return Steps(tuple(each), found, tuple(map(found.handed.get, evaluated)), launched)
+    waiting = [value for name, value in values.items() if name.startswith("other ")]
+    beside = sum(one.nbytes for one in waiting), sum(one.numel() for one in waiting)
+    trained = replace(found, ran=found.ran[:begin])  # so that no peak is one of evaluation
+    return Steps(tuple(each), trained, tuple(map(found.handed.get, evaluated)), launched, beside)
 
 
 def _launched(found: Replayed, begin: int, end: int) -> int:
