@@ -69,15 +69,16 @@ class _RecordedHost(Host):
     def __init__(self, scribe: Scribe) -> None:
         super().__init__()
         self._scribe = scribe
+        self._before = 0
 
     def put(self, tensor: Tensor) -> int:
         ticket = super().put(tensor)
-        self._scribe.mark(f"put {ticket}", self._held[ticket])
+        self._scribe.mark(f"put {ticket - self._before}", self._held[ticket])
         return ticket
 
-    def clear(self) -> None:
-        """Let go of all."""
-        self._held.clear()
+    def count_anew(self) -> None:
+        """Name what comes from now on as if it were the first."""
+        self._before = len(self._held)
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,10 @@ def _steps(make: Hooks, batch: int, seed: int, begin: Begin) -> None:
         raise TypeError("an ellipsis is no hook")
     if len(hooks) != 2 or not all(map(callable, hooks)):
         raise Unfit("return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`")
-    for _ in range(scribe.again):
-        host.clear()
-        for number, (x, y) in enumerate(batches, 1):
+    for again in range(scribe.again):
+        host.count_anew()
+        for number, (images, y) in enumerate(batches, 1):
+            x = images.clone() if again else images  # a later step has images of its own
             with scribe:
                 _step(number, functools.partial(_loss, model, x, y), hooks, scribe)
 
