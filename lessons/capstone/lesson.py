@@ -91,8 +91,8 @@ print(fill(plain.why(), 90))
 # *Peak* counts tensors. The line above compares them with the whole card. But 512 MiB of it go to the driver's context, so
 # 7.60 GiB are too much. Memory is traced and scheduled, time is modelled for the Titan X.
 #
-# Lessons 00 and 02 left the context open, from 112 MiB up. Here it is fixed. So a plan above a picture's dashed line is a
-# *no*, and *tight* concerns the allocator or scratch memory, not the context.
+# Lessons 00 and 02 gave only a lower bound for the context, 112 MiB. Here it is taken as 512 MiB. So a plan above a
+# picture's dashed line is a *no*, and *tight* concerns the allocator or scratch memory, not the context.
 
 # %% [markdown] slide="subslide"
 # | verdict | tensors beside the context |
@@ -149,8 +149,8 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # are called *exact*.
 
 # %% [markdown] slide="notes"
-# The end of the lesson tests the first two rows on a real network. With micro-batches dropout draws other masks, but an
-# image has one of its own either way.
+# The end of the lesson tests the first two rows on a real network. In micro-batches dropout draws other masks than in one
+# batch; in both, each image gets a random mask of its own.
 
 # %% [markdown] slide="slide"
 # ## One technique at a time
@@ -343,7 +343,7 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Recomputation comes within 20 MiB of the floor for 5 % more time, offload on demand for 38 %. The card has some 600 MiB
-# more than that, too little to be sure: recomputation is *tight*, as the allocator's gaps may not go in. (For offload on
+# more than that. The allocator's gaps may need more, so recomputation is *tight*. (For offload on
 # demand we did not replay the allocator.) To get lower, lower the floor itself: fewer images at a time, or fewer bytes a
 # value.
 
@@ -364,7 +364,8 @@ print(f"{format_bytes(maps)} are maps")
 pools = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * (14**2 + 7**2)
 print(f"float16's peak is in {half.peak}:", end=" ")
 print(f"{format_bytes(8 * 256 * pools)} of it are indices;", end=" ")
-print(f"it exceeds the card by {format_bytes(half.tensor_bytes - vgg.room_bytes)}")
+over = format_bytes(half.tensor_bytes - vgg.room_bytes)
+print(f"it exceeds the room beside the context by {over}")
 
 # %%
 second = predict(
@@ -921,7 +922,7 @@ menu = {
     "1. 16 bits": ("every map", half, resnet_half, "16 bits count as another update"),
     "2. micro-batches": ("every map", safe, None, "batch norm, or small batches slow"),
     "3. recomputation": ("maps that wait", cheap, only_again, "the floor is too high"),
-    "4. offload": ("maps that wait", moved, all_moved, "copies outlast a pass's kernels"),
+    "4. offload": ("maps that wait", moved, all_moved, "copies too slow, or prefetching"),
     "1 and 2": ("every map", half_tied, None, "as 1, or as 2"),
     "2 and 3": ("both", again, None, "batch norm"),
     "2 and 4": ("both", best, None, "batch norm, or as 4"),
@@ -944,7 +945,7 @@ schedules = {
 }
 folded(
     pd.DataFrame({name: by_pass(one) for name, one in schedules.items()}).T,
-    f"Further: why does offload drop out of VGG-16's ties? ({best.plan})",
+    f"Further: why does {best.plan} drop out of VGG-16's ties?",
     "<p>With 1.5 times the arithmetic all copies together take less time than all kernels. "
     "But half of them leave in the forward pass, and outlast its kernels. Where the forward "
     "pass keeps its old speed, <em>backward alone</em>, the wait is gone.</p><p>In the last "

@@ -54,8 +54,8 @@ from lessons.shared.digits import Variant, compare, learned
 #
 # For each pair of channels, one in and one out, a 3×3 does 9 multiply-adds a position, a 1×1 does 1. In units of 64 ·
 # 64, two 3×3 from 64 to 64 channels cost 9 + 9; 256 to 64, 3×3, 64 to 256 cost 4 + 9 + 4. The first block of each
-# later stage costs about twice ResNet-34's: the convolution on its shortcut is sixteen times as large, and it squeezes
-# before its stride. (A GFLOP here counts a multiply-add as two operations, papers often as one.)
+# later stage costs about twice ResNet-34's, for two reasons: the convolution on its shortcut is sixteen times as large,
+# and its squeeze runs before the stride, at the larger size. (A GFLOP here counts a multiply-add as two operations, papers often as one.)
 
 # %% folded=true
 resnets = {
@@ -144,7 +144,7 @@ def of_block(name, block):
 
 channel_bars(
     dict(of_block(name, "conv2_2") for name in (small, deep)),
-    title="Kept of a block at batch 128: the bottleneck is narrow inside, wide outside",
+    title="What a block keeps at batch 128: the bottleneck is narrow inside, wide outside",
 )
 
 # %% [markdown]
@@ -546,13 +546,13 @@ reveal(
 # %% slide="subslide" folded=true
 channel_bars(
     dict([of_block(small, "conv2_2"), of_block(mobile, "block3")]),
-    title="Kept of a block at batch 128, maps of 56 × 56: MobileNetV2's is wide inside",
+    title="What a block keeps at batch 128, at 56 × 56: MobileNetV2's is wide inside",
 )
 
 # %% [markdown] slide="notes"
 # By hand: three at each wide place, 6 · 144 + 2 · 24 = 912 channels against 4 · 64 = 256, 3.6 times. At 28 × 28 it is
 # 6 · 192 + 2 · 32 = 1,216 against 4 · 128 = 512, 2.4 times; the whole peak is 2.3 times. Does the depthwise convolution
-# save maps? Put full 3×3 convolutions in its place. Then replace ReLU6 by ReLU:
+# save maps? Put full 3×3 convolutions in its place. Then let ReLU6 work in place, and replace it by ReLU:
 
 # %% folded=true
 rows = {}
@@ -573,7 +573,7 @@ for name, options in {
 pd.DataFrame(rows).T.rename_axis("MobileNetV2, batch 128")
 
 # %% [markdown] slide="notes"
-# Depthwise saves arithmetic and weights, and no map. Nor does the layer's time fall as much: it does about 2 operations a
+# Depthwise saves arithmetic and weights, and no map. Nor should the layer's time fall as much: it does about 2 operations a
 # byte, and an RTX 4090 balances at 73 (lesson 01).
 #
 # ReLU keeps its output, which the next convolution keeps anyway; ReLU6's input is one map more at each wide place. In
@@ -613,8 +613,8 @@ print(textwrap.fill(trained.provenance("squeezed"), 88))
 # (The gap, before rounding, is to 32 channels throughout, after 30 epochs. *Seeds apart*: the best of three runs less
 # the worst, then. One of the 500 test images is worth 0.2 points.)
 #
-# After thirty epochs only 8 channels throughout has a gap wider than its own seeds are apart. But by that rule noisy
-# training passes easily: the squeezes' seeds are 1.2 and 1.6 points apart, not 0.2. So look at the worst one, too. These digits are
+# After thirty epochs only 8 channels throughout has a gap wider than its own seeds are apart. But that rule is kind to
+# noisy training: the squeezes' seeds are 1.2 and 1.6 points apart, not 0.2. So look at the worst one, too. These digits are
 # easy; on harder images gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
@@ -646,8 +646,9 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 #
 # By hand the squeeze, `conv1_2` and the pool are narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
 # The peak falls at 32 and rises at 48. A 1×1 to 64 channels before `conv1_2`, which reads 64, squeezes nothing, and
-# costs weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is
-# saved: at the peak, in the backward pass at `relu4_3`, those after `pool4` are gone.
+# costs weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. The maps
+# that the explorer counts there do not matter: at the peak, in the backward pass at `relu4_3`, those after `pool4` are
+# gone. (With 256 channels that widen at once it is at `relu5_3`.)
 #
 # </details>
 
