@@ -141,3 +141,23 @@ def test_on_a_cpu_nothing_moves() -> None:
     plain = Moved(lambda y: y, lambda host, x: host)
     peaks = [training_step(net, (8,), 5, MAKE, target="cpu").at(BATCH).peak_bytes for net in (moved, plain)]
     assert peaks[0] == peaks[1]
+
+
+class OnHost(torch.optim.Optimizer):
+    """Momentum in host memory, as ZeRO-Offload has it."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            momentum = state.setdefault("momentum", torch.zeros(parameter.shape, device="cpu"))
+            momentum.mul_(0.9).add_(parameter.grad.cpu())
+            parameter.sub_(momentum.to(parameter.device))
+
+
+def test_an_optimizer_whose_state_is_on_the_host_is_refused_in_these_words() -> None:
+    with pytest.raises(TraceError, match=r"copies gradients or weights to the CPU in .*grad\.cpu\(\).*in host memory"):
+        training_step(nn.Linear(8, 4), (8,), 4, OnHost)
