@@ -108,8 +108,8 @@ def optimizer_cause(error: BaseException) -> str:
         return f"its step reads {text}, which a method besides step() has to make, and an update is step() alone"
     if "Cannot copy out of meta tensor" in text and "cpu" in (line := _line_of(error)):
         return (
-            f"it copies gradients or weights to the CPU{line}; an optimizer's state in host memory is not followed: trace "
-            'with "sgd", which keeps no state on a card'
+            f"it copies gradients or weights to the CPU{line}; an optimizer's state in host memory is not followed: "
+            'trace with "sgd", which keeps no state on a card'
         )
     if needs_values(error):
         return f"it looks at the values of gradients or weights, and a trace has only shapes ({text.split('. ')[0]})"
