@@ -83,8 +83,8 @@ def _third() -> Finding:
         by_cases(share <= CLOSE for share in off),
         f"weights alone, counted: {counted['bfloat16']:.2f} GB and {counted['NF4']:.2f}, "
         f"{counted['NF4'] / counted['bfloat16']:.0%} of it",
-        "Right is here what the weights explain to 5 %: they do the first number. The second they do not, although a "
-        "scale for every 64 values is counted, and embedding and head in 16 bits. "
+        "We call a number right if the weights alone explain it to 5 %: they do the first, but not the second, though "
+        "a scale for every 64 values is counted, and embedding and head in 16 bits. "
         f"In NF4 {left['NF4']:.2f} GB remain beside the weights, in bfloat16 {left['bfloat16']:.2f}. Part is a 16-bit "
         "copy of the weight in use; the source does not explain the rest.",
     )

@@ -217,7 +217,7 @@ graded.tokens_per_second(tokens_per_second)
 #
 # - at the start the network's output is what it was;
 # - the frozen layer is the one that was given, is not trained, and does not change;
-# - at most `rank · (inputs + outputs)` values are trained beside each layer, and no more than that kept besides;
+# - at most `rank · (inputs + outputs)` values are trained beside each layer, and no more than as many kept besides;
 # - after two steps of training (the first may move one matrix alone) every layer's result has changed;
 # - what is added is a linear function of the layer's input, a matrix of rank at most `rank`, so that it could be added to the
 #   frozen weight afterwards.

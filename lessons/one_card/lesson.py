@@ -330,8 +330,8 @@ print(", ".join(f"{what} {seconds:.3f} s" for what, seconds in spent.items()))
 # (huggingface/peft, `method_comparison/MetaMathQA/results`, commits f650b08, eccc788, 18e07f1, e253b59 and 1948110: one
 # seed each, tokens/s of the last 250 steps without evaluation.) Two are below and two above: these runs show no price of
 # LoRA as such. (On the same problems answers agree more often than by chance, so that the error should be smaller; but
-# another seed gives another model.) Nor do they show that there is none, as the baseline is weak: weights and moments in
-# bfloat16, with a learning rate of 1e-5. The next section shows what that loses. The adapters were in float32.
+# another seed gives another model.) Nor do they show that there is none, as the baseline may be weak: weights and moments
+# in bfloat16, with a learning rate of 1e-5. The next section shows what that can lose. The adapters were in float32.
 #
 # LoRA is 2.9 times as fast here, mostly as little is updated: clipping and AdamW move 46 bytes a weight that is trained,
 # however few the tokens. And a frozen weight needs no gradient of its own, 2 operations of 6 for each token (nothing was
@@ -606,7 +606,7 @@ print(f"and {1e3 * besides:.1f} ms besides")
 # The last lines fit the rates published for 512 to 8,192 tokens, in 16 bits and in 4 to 6 (Q4_K_M). A token's time is a
 # sum: a part that depends on the format of the weights, and a part that grows with the cache, alike for either format.
 # Two formats cannot tell how much of the first part is reading: a bandwidth for each format fits, and so does one
-# bandwidth for both, with a fixed time on top. The second is twice what our 75 % gives for the cache. (The published
+# bandwidth for both, with a fixed time on top. The part that grows with the cache is twice what our 75 % gives. (The published
 # command does not ask for fused attention.) What follows is computed by the rule.
 
 # %% [markdown] slide="slide"
@@ -862,7 +862,7 @@ for size in (0.1, 0.01, 0.001):
 
 # %% [markdown] slide="skip"
 # A weight in 4 bits has 16 values to choose from. An update of 1 % is too small to move any to the next, as the lines
-# with the scales held show. What does change are the scales: each is the largest value of its block, and moves all 64 of
+# with the scales held show. What does change are the scales: each is the largest magnitude of its block, and moves all 64 of
 # them. That is the noise. So an adapter stays beside a 4-bit base, or the base is turned to 16 bits first.
 #
 # **LoRA on this machine.** Six dense layers of 512, batch 256:
