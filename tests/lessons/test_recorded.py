@@ -15,8 +15,8 @@ from classroom.questions.core import Outcome
 from course_utils.trace import training_step
 from lessons.memory import behaviour as memory
 from lessons.memory import graded
-from lessons.recompute import checks as recompute
-from lessons.recompute.checks import recompute_blocks
+from lessons.recompute import behaviour as recompute
+from lessons.recompute.behaviour import recompute_blocks
 from lessons.shared import originals, rewrites
 from lessons.shared.replay.form import Refused
 from lessons.shared.rewrites import CLASSES, INPUT_SHAPE, Tower, Watched
