@@ -227,7 +227,7 @@ def _step(number: int, forward: Callable[[], Tensor], hooks: tuple[Any, ...], sc
 
     with torch.autograd.graph.saved_tensors_hooks(packed, lambda one: one):
         loss = forward()
-    gc.collect(1)  # all that is younger than the recording
+    gc.collect()
     scribe.mark(f"forward {number}")
     for place in reversed(range(len(kept))):
         back = _without_dots(unpack(kept.pop()))

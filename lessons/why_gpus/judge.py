@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lessons.shared.compared import Comparison, same, same_gradients
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.steps import Trial
+from lessons.shared.replay.witness import recorded
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
 FEW, MANY = 5, 257  # hands of batches on which the output alone is judged, in evaluation
@@ -75,7 +76,7 @@ def _trial(batch: int, seed: int) -> Trial:
 
 def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:
     """A step of `make()` at a batch, one at twice as many. Raises whatever the learner's code raises, and Refused."""
-    return _trial(batch, seed).record(make)
+    return _trial(batch, seed).record(make, write=functools.partial(recorded, memory=False))
 
 
 def judge(record: Record, batch: int, seed: int = 1) -> LaunchComparison:

@@ -6,13 +6,15 @@ it any more, as torch itself counts.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from lessons.shared.replay.form import (
@@ -37,6 +39,14 @@ from lessons.shared.replay.taken import taken
 OBJECTS = tuple({type(one) for one in NAMED.values()})
 
 
+class _Prints(TorchFunctionMode):
+    """While active, what torch computes to print a tensor is no part of what runs."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with _disable_current_modes() if func is Tensor.__repr__ else contextlib.nullcontext():
+            return func(*args, **(kwargs or {}))
+
+
 class Recorder(TorchDispatchMode):
     """Writes a record of what runs while it is active.
 
@@ -51,6 +61,7 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, inputs: dict[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._prints, self._entered = _Prints(), 0
         self.states: dict[int, Tensor] = {}
         self.hidden = self._alive = 0
         self._entries: list[Entry] = []
@@ -60,6 +71,18 @@ class Recorder(TorchDispatchMode):
         self._count = self._constants = 0
         self._inputs = {name: self._ref(tensor, born=True) for name, tensor in inputs.items()}
         self._began = taken() - self._alive
+
+    def __enter__(self) -> Any:
+        if not self._entered:
+            self._prints.__enter__()  # type: ignore[no-untyped-call]
+        self._entered += 1
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._entered -= 1
+        if not self._entered:
+            self._prints.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     @property
     def record(self) -> Record:

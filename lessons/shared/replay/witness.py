@@ -13,7 +13,7 @@ import functools
 import gc
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -94,7 +94,7 @@ def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
 
     Raises whatever the program raises; Refused, also where a record leaves out what it does.
     """
-    with no_garbage_collection(), drawing():
+    with _alone():
         with contextlib.redirect_stdout(io.StringIO()):  # what a program prints is shown once, when it is recorded
             _begun(run, functools.partial(Witness, again=1))  # fills torch's caches
             witness = _begun(run, Witness)
@@ -127,8 +127,19 @@ def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
 
 def written(run: Program) -> Record:
     """The record of a program of this course's own, which needs no witness."""
-    with no_garbage_collection(), drawing():
+    with _alone():
         return _begun(run, Recorder).record
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Deaths come from reference counts alone, and who collects garbage goes through what is new, which is little."""
+    with no_garbage_collection(), drawing():
+        gc.freeze()
+        try:
+            yield
+        finally:
+            gc.unfreeze()
 
 
 def _begun(run: Program, kind: Callable[[dict[str, Tensor]], S]) -> S:
