@@ -1,7 +1,6 @@
 """How a lesson looks when it is presented live, by jupyterlab-slideshow: large text, and little code.
 
-The extension reads styles from a notebook's metadata (as jupyterlab-fonts defines them), so they travel with the
-lesson, act while it is presented and at no other time.
+Its styles are in a notebook's metadata, as jupyterlab-fonts defines them. Those that begin with & act in no deck, too.
 """
 
 import tomllib
@@ -32,7 +31,8 @@ def is_short(cell: NotebookNode) -> bool:
 def live_style(cells: Sequence[NotebookNode]) -> dict[str, Any]:
     """The value of a notebook's metadata key METADATA_KEY: STYLE, and without the code that is not short."""
     rules = {
-        ", ".join(f"{PRESENTING} {part}".rstrip() for part in key.split(", ")): value for key, value in STYLE.items()
+        ", ".join(part if part[:1] == "&" else f"{PRESENTING} {part}".rstrip() for part in key.split(", ")): value
+        for key, value in STYLE.items()
     }
     long = [cell.id for cell in cells if cell.cell_type == "code" and not is_short(cell)]
     if hidden := [f'{PRESENTING} .jp-Cell[data-jpf-cell-id="{identity}"] .jp-Cell-inputWrapper' for identity in long]:

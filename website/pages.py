@@ -77,7 +77,7 @@ def stage(site: Site) -> None:
     for name in site.names:
         path = f"exercises/{name}.ipynb"
         if (site.root / path).exists():
-            site.write("Exercises", path, to_text(ready(site, path, known)))
+            site.write("Exercises", path, to_text(exercise(site, name, known)))
     for path in (*TEACHING, *BUILT):
         text = (site.root / path).read_text(encoding="utf-8")
         heading = "Teaching" if path in TEACHING else "How it is built"
@@ -159,7 +159,8 @@ def ready(site: Site, path: str, known: set[str]) -> NotebookNode:
 
 
 def shown(html: str) -> str:
-    """An output's HTML for a page that shows SVG: without the PNG beside it, and without pandas' styles."""
+    """An output's HTML for a page that shows SVG and runs no cell: without PNG, pandas' styles, a request to run it."""
+    html = re.sub(r'<p class="course-at-rest">.*?</p>', "", html)
     html = re.sub(
         r'<div class="course-picture">.*?<div hidden="hidden">(<svg.*?</svg>)</div></div>',
         r'<div class="course-picture">\1</div>',
@@ -178,6 +179,17 @@ def linked_html(html: str, path: str, known: set[str], address: Callable[[str], 
         return f"<a href='{target}'>{found[2]}</a>" if target else found[2]
 
     return re.sub(r"<a href='([^':]+\.ipynb)'>(.*?)</a>", link, html)
+
+
+def exercise(site: Site, name: str, known: set[str]) -> NotebookNode:
+    """An exercise, with the code that it asks about as the solution's cell printed it: no cell of it was run."""
+    notebook, solved = ready(site, f"exercises/{name}.ipynb", known), site.root / f"solutions/{name}.ipynb"
+    cells = read_notebook(solved).cells if solved.exists() else []
+    printed = {cell.source: cell.outputs for cell in cells if cell.source.startswith("print(inspect.getsource(")}
+    for cell in notebook.cells:
+        if cell.source in printed:
+            cell.outputs = printed[cell.source]
+    return notebook
 
 
 def lesson(site: Site, name: str, known: set[str]) -> NotebookNode:

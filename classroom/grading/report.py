@@ -18,7 +18,7 @@ from rich.box import HORIZONTALS
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from classroom.grading.graft import Graft, graft, kind_of
@@ -32,7 +32,7 @@ from course_utils.files import write_whole
 from course_utils.units import CourseError
 
 STYLE = {Outcome.NOT_ATTEMPTED: "dim", Outcome.WRONG: "yellow", Outcome.CRASHED: "red", Outcome.CORRECT: "green"}
-SIGNS = {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}  # without colour
+SIGNS = {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}
 PARTIAL = "give partial points, as a teacher may: for the inputs that are right"
 CACHE = Path(".course") / "marks.json"
 
@@ -67,7 +67,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
         console.print(_marks_shown(marks, submission, root, _hints(grafted.trusted)))
         flags = [f"{q.title}: {flag}." for q in marks.questions for flag in q.flags]
         for line in (*flags, *_imports_lost(grafted)):  # what was not as it was handed out
-            console.print(line, style="yellow", markup=False)
+            console.print(line, style="bold", markup=False)
         console.print(Rule(style="dim"), Text(_next_step(marks, root)), sep="\n")
         correct = correct and marks.points == marks.out_of
     return 0 if correct else 1
@@ -79,9 +79,9 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
     parser.add_argument("--partial", action="store_true", help=PARTIAL)
     options = parser.parse_args(list(args))
     console = console or Console()
-    table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
-    for name, justify in (("exercise", "left"), ("questions", "left"), ("correct", "right"), ("points", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    counted = [Column(name, justify="right") for name in ("correct", "points")]
+    columns = Column("exercise", overflow="fold"), Column("questions", no_wrap=True), *counted
+    table = Table(*columns, title="Exercises", title_justify="left", box=HORIZONTALS)
     points, out_of = 0.0, 0
     problems = []
     remembered = _read_cache(root)
@@ -91,7 +91,7 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
             grafted = _read(submission, trusted)
             marks = remembered.get(_key(grafted)) or _mark_now(grafted, root, console)
         except CourseError as error:  # one broken file must not hide the others
-            table.add_row(name, "cannot be read", "", "", style="red")
+            table.add_row(name, "cannot be read", "", "", style="bold")
             problems.append(str(error))
             continue
         marks = with_partial_points(marks) if options.partial else marks
@@ -101,10 +101,10 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
         points, out_of = points + marks.points, out_of + marks.out_of
     table.add_section()
     table.add_row("all", "", "", f"{points:g} of {out_of}")
+    del table.columns[2 : 3 if console.width < 50 else 2]  # on a phone the signs say how many are correct
     console.print(table)
     console.print(", ".join(f"{SIGNS[o]} {o.value}" for o in Outcome), style="dim")
-    for problem in problems:
-        console.print(problem, style="red", markup=False)
+    console.print(*problems, sep="\n", end="\n" * bool(problems), style="bold", markup=False)
     return 0
 
 
@@ -163,11 +163,10 @@ def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str,
         Text(f"{shown}: {marks.points:g} of {marks.out_of} points", style="bold"),
     ]
     for q in marks.questions:
-        row = Table.grid(padding=(0, 2), expand=True)
-        row.add_column(ratio=1)
-        row.add_column(width=max(len(outcome.value) for outcome in Outcome))
-        row.add_column(width=9, justify="right")
-        row.add_row(Text(q.title), Text(q.outcome.value, style=STYLE[q.outcome]), f"{q.points:g} of {q.out_of}")
+        widths = Column(ratio=1), Column(width=2 + max(map(len, Outcome))), Column(width=9, justify="right")
+        row = Table.grid(*widths, padding=(0, 2), expand=True)
+        told = Text.assemble((SIGNS[q.outcome], STYLE[q.outcome]), f" {q.outcome.value}")  # words would be too faint
+        row.add_row(Text(q.title), told, f"{q.points:g} of {q.out_of}")
         parts += [Rule(style="dim"), row]
         said = [q.diagnosis] * bool(q.diagnosis)
         if q.outcome in (Outcome.WRONG, Outcome.CRASHED) and hints.get(q.question):

@@ -51,12 +51,13 @@ COLOURS = {
     Outcome.CORRECT: "var(--jp-success-color1, #2e7d32)",
 }
 
-# JupyterLab marks a cell that was edited since it ran. Where the answer's, just above its check, is, the check says so.
+# JupyterLab marks a cell that was edited since it ran. Once the answer's, just above its check, is, the check says so.
 EDITED = (
-    "<style>.jp-CodeCell.jp-mod-dirty+.jp-CodeCell [data-edited]::after"
-    "{content:attr(data-edited);display:block;margin-top:.3em;font-weight:bold}</style>"
+    "<style>.course-old::after{content:attr(data-edited);display:block;margin-top:.3em;font-weight:bold}</style>"
     '<div data-edited="The cell above was edited since. This is about its earlier text: run that cell, then this one.">'
-    "</div>"
+    """</div><img hidden alt="" src="data:," onerror="setTimeout(()=>{const answer=this.closest('.jp-CodeCell')
+?.previousElementSibling,look=()=>{if(answer.matches('.jp-mod-dirty'))this.previousSibling.className='course-old'}
+if(answer){look();new MutationObserver(look).observe(answer,{attributes:true})}},99)">"""
 )
 
 

@@ -46,7 +46,7 @@ THEME = {
     ),
 }
 WIDTH = 960  # pixels of a full picture: the width of a notebook's column
-NARROWEST = 640  # pixels on a page: in a narrower column it is moved sideways, so that its words stay readable
+NARROWEST = 600  # pixels on a page: in a narrower column it is moved sideways, so that its words stay readable
 FONT = "DejaVu Sans"  # comes with matplotlib, so a PNG is the same everywhere; wider than most, so estimates are safe
 LINE_HEIGHT = 1.25  # of the font size
 

@@ -470,7 +470,7 @@ guess_pieces = predict(
 )
 guess_pieces
 
-# %% folded=true
+# %% slide="subslide" folded=true
 by_hand = 4 * (3 * weights + fc6)
 reveal(
     guess_pieces,
@@ -504,7 +504,7 @@ reveal(
     ],
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # In a plain step, weight gradients appear one by one in the backward pass, while maps go.
 
 # %% [markdown] slide="notes"

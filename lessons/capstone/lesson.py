@@ -166,7 +166,7 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # The first line is 1.93 GiB, and the card has 11.5 GiB left beside the context. So (11.5 − 1.93) · 1,024 / 70 = 140 images
 # fit, and the largest divisor of 256 below that is 128. The trace agrees:
 
-# %%
+# %% tags=["remove-input"]
 parameters, fc6 = 138_357_544, 25_088 * 4_096 + 4_096
 fixed = 4 * (3 * parameters + fc6)
 twice = vgg.step(Plan(256, 128))

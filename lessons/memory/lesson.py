@@ -99,15 +99,16 @@ which = [
     "first convolution",
 ]  # fmt: skip
 alive = passes[roles].sum(axis=1)
-marks = ["← peak" if total == alive.max() else "" for total in alive]
-passes[roles].map("{:,}".format).assign(**{"which is": which, "": marks})
+marks = ["peak: " if total == alive.max() else "" for total in alive]
+which_is = [mark + layer for mark, layer in zip(marks, which, strict=True)]
+passes[roles[1:]].map("{:,}".format).assign(**{"which is": which_is})
 
 # %% [markdown] slide="notes"
 # Each row is an operator of the forward or the backward pass, with the bytes alive when it has made its output and not
 # yet dropped its inputs.
 #
-# - Parameters are there all the time. So is, from the first update on, *optimizer state*, which the table leaves out:
-#   momentum keeps one number for every parameter, another 3,232 bytes.
+# - Parameters, 3,232 bytes, are there all the time. So is, from the first update on, *optimizer state*: momentum keeps
+#   one number for every parameter, another 3,232 bytes. The table leaves both out.
 # - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone before the second
 #   convolution begins. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
@@ -188,7 +189,7 @@ for loop in (one_line, two_lines):
     layers.zero_grad()
     print(f"{loop.__name__}: {format_bytes(cpu_peak_above(loop))} above what was there before")
 
-# %% folded=true
+# %% slide="skip" folded=true
 there = step.at(4).by_role()[["parameters", "optimizer state", "input"]].sum()
 print("by the trace, without scratch:", *map(format_bytes, (nested - there, named - there)))
 
@@ -298,7 +299,7 @@ print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 # %%
 layer_bars(ledger)
 
-# %% folded=true
+# %% slide="skip" folded=true
 layers_of = ledger.by_layer().set_index("layer")
 kept, owned = layers_of["saved feature maps"], layers_of["parameters"]
 print(f"fc6: {100 * owned['fc6'] / owned.sum():.0f} % of the parameters")

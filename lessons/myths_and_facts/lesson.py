@@ -27,7 +27,7 @@
 from collections import Counter
 
 import pandas as pd
-from IPython.display import HTML
+from IPython.display import HTML, display
 
 from classroom.claims import PART, SOME
 from classroom.predict import predict, reveal
@@ -102,8 +102,7 @@ votes
 
 # %%
 how_many = predict(
-    "Of your twelve, how many hold as they are written? Guess now from your votes; "
-    "the end of the page has the count.",
+    "Of the twelve, how many hold as they are written? The end of the page has the count.",
     unit="of 12",
 )
 how_many
@@ -113,7 +112,7 @@ how_many
 #
 # Three sentences with a number in them: a half, four times, ten times.
 
-# %% slide="subslide" folded=true
+# %% folded=true
 under, all_16 = (
     [change(halving(name, way=way).saved) for name in HALVED] for way in ("bfloat16", NARROW)
 )
@@ -137,7 +136,7 @@ told(81, found, votes, better[81])
 # weights, has hardly any maps. It grows: for a moment its first layer's gradient is there twice, in 16 and in 32 bits.
 # With all in bfloat16 two of the three halve.
 
-# %%
+# %% slide="subslide"
 guess_adam = predict(
     "GPT-2 XL (1.6 billion weights, 48 layers, hidden 1,600) in float32 with PyTorch's "
     "default Adam, dropout and fused attention, one text of 1,024: "
@@ -206,7 +205,7 @@ apart = {
     f"{name}, {batch} × 1,024": {what: part[names].sum() for what, names in together.items()}
     for (name, batch), part in adam.items()
 }
-print(pd.DataFrame(apart).T.to_string(float_format="{:.1f}".format))
+display(pd.DataFrame(apart).T.map("{:.1f}".format))
 side_by_side(
     {f"{name}, {batch} × 1,024": float(times) for (name, batch), times in peaks.items()},
     "times",
@@ -336,7 +335,7 @@ told(60, found, votes, better[60])
 #
 # Three sentences that leave something out: a link, a release, a method.
 
-# %% slide="subslide" folded=true
+# %% folded=true
 nets, of_2014 = (dense_net(), dense_step(*DIGITS)), (CLUSTER, LINK)
 titans = {
     batch: [
@@ -399,7 +398,7 @@ better[97] = (
 )
 told(97, found, votes, better[97])
 
-# %% folded=true
+# %% slide="subslide" folded=true
 bars = {f"{name}, left": left for name, (left, _) in saved.items()}
 bars["any, against today's zero_grad()"] = today
 bars |= {f"{name}, peak": peak for name, (_, peak) in saved.items()}
@@ -457,7 +456,7 @@ role_bars(bars, title, card)
 #
 # Two sentences about speed. Which machines are compared, and what is in the time?
 
-# %% slide="subslide" folded=true
+# %% folded=true
 measured = sorted(
     (hardware.device(row.device).year, ratio, row.device, row.library)
     for row, ratio in speed_ups()
@@ -516,7 +515,7 @@ better[59] = (
 )
 told(59, found, votes, better[59])
 
-# %% folded=true
+# %% slide="subslide" folded=true
 bars = {}
 for inputs, units, batch in [*lost, (4096, 100, 4096)]:
     name = f"{inputs:,} inputs, {units} units, batch {batch:,}"
@@ -538,7 +537,7 @@ side_by_side(
 #
 # The last sentence says *because*. We take the cause away.
 
-# %% slide="subslide" folded=true
+# %% folded=true
 least = max(ratio for _, ratio in map(enough, (networks.vgg16, networks.alexnet)))
 better[9] = (
     f"On four {CARD}s over {LINK}, by the model, VGG-16 and AlexNet parallelise well (3.2 "
@@ -547,7 +546,7 @@ better[9] = (
 )
 told(9, found, votes, better[9])
 
-# %% folded=true
+# %% slide="subslide" folded=true
 shared, unshared = with_and_without_sharing(vgg.at(128))
 few = alexnet.at(32)
 gains = {
@@ -668,10 +667,16 @@ print(f"{counted}, batch {batch}: GoogLeNet has {number:.2f} times as many bytes
 # what, when, and on what condition?**
 
 # %% slide="skip" folded=true
-kept = pd.DataFrame(
-    [{"said": one.text, "better": better[one.number]} for one, _ in found.rows]
-).to_html(index=False).replace("<td>", '<td style="text-align: left">')
-HTML(f"<details><summary>Your twelve, better said</summary>{kept}</details>")
+def folded(summary, table, **options):
+    """A table of sentences, folded; sentences and their headings begin at the left."""
+    rows = table.to_html(**options)
+    for cell in ("th", "td"):
+        rows = rows.replace(f"<{cell}>", f'<{cell} style="text-align: left">')
+    return HTML(f"<details><summary>{summary}</summary>{rows}</details>")
+
+
+kept = [{"said": one.text, "better": better[one.number]} for one, _ in found.rows]
+folded("Your twelve, better said", pd.DataFrame(kept), index=False)
 
 # %% [markdown] slide="skip"
 # ## All of them
@@ -687,9 +692,7 @@ table = pd.DataFrame(
         if c.number not in (39, 48)  # measured here, and so not the same twice
     ]
 ).set_index("number")
-summary = f"<summary>The table: {len(table)} sentences</summary>"
-rows = table.to_html().replace("<td>", '<td style="text-align: left">')
-HTML(f"<details>{summary}{rows}</details>")
+folded(f"The table: {len(table)} sentences", table)
 
 # %% [markdown] slide="notes"
 # The two are 39 and 48, which measure your machine. The next cell finds sentences by a word or a verdict; give some of

@@ -183,7 +183,7 @@ reveal(
     ],
 )
 
-# %%
+# %% tags=["remove-input"]
 others = (1 - share) / 2  # of what is kept in float32
 hand = 100 * share / (share + others)
 print(f"by hand: {share:.4f} / ({share:.4f} + {others:.4f}) = {hand:.1f} %")

@@ -395,7 +395,7 @@ reveal(
 # Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
 
 # %% [markdown] slide="notes"
-# This is an *explorer*. Under it you read whether the step fits, which role takes most, and how large the batch may
+# This is an *explorer*. Above its picture you read whether the step fits, which role takes most, and how large the batch may
 # be. (The *allocator* is the part of PyTorch that hands out the card's memory, in *blocks*.)
 #
 # Run the cell. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card of 6

@@ -188,7 +188,7 @@ def _exercise(folder: Path, name: str, answer: str) -> None:
     nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / name)
 
 
-def test_a_check_says_so_when_its_answer_was_edited_and_not_run(served: tuple[Path, str]) -> None:
+def test_a_check_says_so_when_its_answer_was_edited_until_it_runs_itself(served: tuple[Path, str]) -> None:
     folder, address = served
     _exercise(folder, "edited.ipynb", "return 0")
     note = "getComputedStyle(document.querySelector('[data-edited]'), '::after').content"
@@ -199,12 +199,15 @@ def test_a_check_says_so_when_its_answer_was_edited_and_not_run(served: tuple[Pa
         assert tab.evaluate(note) == "none"
         tab.locator(".jp-CodeCell .cm-content").first.click()
         tab.keyboard.press("Control+End")
-        tab.keyboard.type("1")
+        tab.keyboard.type(" + 1")
         tab.wait_for_function(f"() => {note} !== 'none'")
         assert "The cell above was edited since." in tab.evaluate(note)
         _screenshots(tab, "edited")
         tab.keyboard.press("Control+Enter")
-        tab.wait_for_function(f"() => {note} === 'none'")
+        tab.wait_for_function("() => !document.querySelector('.jp-CodeCell.jp-mod-dirty')")
+        assert "This is about its earlier text" in tab.evaluate(note)
+        lab.run_all(tab)
+        tab.wait_for_function(f"() => document.querySelector('[data-edited]') && {note} === 'none'")
 
 
 def test_the_stop_button_ends_a_check_in_one_line(served: tuple[Path, str]) -> None:

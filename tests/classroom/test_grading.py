@@ -339,6 +339,20 @@ class TestCommands:
         assert "   Hints below it, open the one that fits: a / c" in lines
         assert lines[-1] == "Next: mend 1. Times one, save the notebook, and check again."
 
+    def test_signs_have_colours_and_words_the_terminals_own(self, attempted, asked):
+        console = Console(width=80, force_terminal=True, color_system="standard", legacy_windows=False)
+        with console.capture() as captured:
+            report.check_command(["01"], root=attempted, console=console)
+        assert "\x1b[32m✓\x1b[0m correct" in captured.get()
+
+    def test_on_a_phone_progress_cuts_no_name(self, attempted, asked):
+        console = Console(width=38)
+        with console.capture() as captured:
+            report.progress_command([], root=attempted, console=console)
+        assert "…" not in captured.get()
+        assert "01_multip" in captured.get()
+        assert "3 of 21" in captured.get()
+
     def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
         instead = report.mark
         half = {"outcome": Outcome.WRONG, "points": 0, "counts": Counts(3, 4, 1)}

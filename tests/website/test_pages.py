@@ -12,14 +12,14 @@ from typing import Any
 import lab
 import pytest
 
-from classroom import ROOT
+from classroom import ROOT, STILL
 from classroom.notebooks import topics
-from classroom.predict import how_far, predict, read_number, reveal, thought_behind
+from classroom.predict import how_far, predict, read_number, reveal, still, thought_behind
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
 from website import pages
 from website.build import build, settings, site_command
-from website.pages import Site, explorer_html, index, linked, linked_html, predict_html, reveal_html, shown
+from website.pages import Site, exercise, explorer_html, index, linked, linked_html, predict_html, reveal_html, shown
 
 
 def address(path: str) -> str:
@@ -58,6 +58,18 @@ def test_a_link_in_a_table_leads_to_a_page_or_to_the_repository_or_is_words() ->
 def test_a_picture_is_its_svg_alone_and_tables_bring_no_style() -> None:
     picture = side_by_side({"a": 1.0}, "MiB")
     assert shown(f"{picture.html}<style scoped>x</style>") == f'<div class="course-picture">{picture.svg}</div>'
+
+
+def test_a_page_asks_for_no_cell_to_be_run_and_shows_the_code_that_an_exercise_asks_about() -> None:
+    assert shown(still("<p>vote</p>", "and vote here")) == f'<div class="{STILL}"><p>vote</p></div>'
+    for name in sorted(topics(ROOT)):
+        if (ROOT / f"exercises/{name}.ipynb").exists():
+            cells = exercise(Site(ROOT, ROOT, [name]), name, set()).cells
+            run = {
+                cell.source: "".join(output.text for output in cell.outputs) for cell in cells if cell.get("outputs")
+            }
+            assert all(re.match("def |class ", printed) for printed in run.values())
+            assert list(run) == [cell.source for cell in cells if "print(inspect.getsource(" in cell.source]
 
 
 def test_every_picture_of_every_lesson_is_found() -> None:
