@@ -24,10 +24,9 @@ VERDICTS = "course-verdicts"  # class of what shows verdicts; what they rest on 
 # What they say of a sentence, by cases: a network, a batch, a card, an option, a way to count. Right: it holds in
 # every case tried. Partly right: in one of them, for one of its parts, or nearly. Outdated: it held when it was
 # written, and no longer. Open: no number decides. One that holds in no case is misleading if its source reports it of
-# another quantity, which nothing here can check, and else wrong. What can or may be is right if one case shows it;
-# what is always so is partly right if there are exceptions. What the words of a sentence cover is a case, also if its
-# source spoke of another. In each, what the sentence names is changed and nothing else. A case does not count if two
-# errors cancel in it.
+# another quantity, which nothing here checks, and else wrong. What can or may be is right if one case shows it; what is
+# always so is partly right with exceptions. What a sentence's words cover is a case, also if its source spoke of
+# another. In each, what it names is changed and nothing else. A case in which two errors cancel does not count.
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 # What of a sentence with cases or parts is partly right: no part in more than some cases, or one in all.
 SOME, PART = "some cases", "one part"

@@ -363,9 +363,8 @@ print(f"{format_bytes(stays)} stay, {format_bytes(indices)} are indices,", end="
 print(f"{format_bytes(maps)} are maps")
 pools = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * (14**2 + 7**2)
 print(f"float16's peak is in {half.peak}:", end=" ")
-print(f"{format_bytes(8 * 256 * pools)} of it are indices;", end=" ")
-over = format_bytes(half.tensor_bytes - vgg.room_bytes)
-print(f"it exceeds the room beside the context by {over}")
+print(f"{format_bytes(8 * 256 * pools)} of it are indices;")
+print(f"that is {format_bytes(half.tensor_bytes - vgg.room_bytes)} more than there is room")
 
 # %%
 second = predict(
