@@ -77,7 +77,7 @@ pool_drawn(
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# GoogLeNet has many pools: 13, beside 57 convolutions. (Ours follows the table of 2014, without its response
+# GoogLeNet has many max pools: 13, beside 57 convolutions. (Ours follows the table of 2014, without its response
 # normalisations and auxiliary classifiers, as in lesson 00.) Nine times it joins four branches. Such a *concatenation*
 # copies their outputs into one map, which the next layers read and keep.
 
