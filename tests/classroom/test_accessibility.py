@@ -52,7 +52,8 @@ def faults(notebook: Any) -> list[str]:
                     found.append(f"{where}: a picture as {', '.join(data)}, which keeps no words")
         for part in parts:
             page = BeautifulSoup(part, "html.parser")
-            found += [f"{where}: {tag.name} without words" for tag in page.select("img:not([hidden]), svg") if not words(tag)]
+            pictures = page.select("img:not([hidden]), svg")  # no screen reader has what is hidden
+            found += [f"{where}: {tag.name} without words" for tag in pictures if not words(tag)]
             found += [
                 f"{where}: a table without header cells" for table in page.select("table") if not table.select("th")
             ]
