@@ -96,7 +96,7 @@ def _problems(draw: random.Random) -> list[planning.Setting]:
         one(False, 60, 0.591, 0.599, "GTX 1080", planning.GEN4),
         one(False, 96, 0.315, 0.319, "V100", planning.NVLINK),
         one(True, 120, 0.631, 0.639, planning.TITAN_X, planning.GEN3),
-        one(True, draw.randint(112, 144), 0.58, 0.62, planning.TITAN_X, planning.GEN3),
+        one(True, 144, 0.564, 0.576, "Tesla K40", planning.GEN2),
         one(True, draw.randint(60, 96), 0.04, 0.05, planning.TITAN_X, planning.GEN3),
     ]
 

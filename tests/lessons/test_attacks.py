@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 
 import pytest
 from amount import THOROUGH
@@ -14,6 +15,9 @@ from unusual import UNUSUAL
 
 from classroom.questions.graded import RECORD
 from lessons.capstone import graded as capstone
+from lessons.capstone import judge as judging
+from lessons.capstone.plan import OFFLOADS, Plan
+from lessons.capstone.search import combinations
 from lessons.transformers import judge as pieces
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
@@ -56,6 +60,31 @@ def test_logits_of_fewer_bits_have_other_gradients_however_they_are_packed(bits:
 def test_the_problems_of_the_capstone_are_too_many_for_a_table() -> None:
     drawn = [one for seed in range(200) for one in capstone._problems(random.Random(seed))[:2]]
     assert len({*drawn}) > 0.95 * len(drawn)
+
+
+LEFT_OUT: dict[str, Callable[[Plan], bool]] = {
+    **{policy: lambda plan, policy=policy: plan.offload == policy for policy in OFFLOADS},
+    **{precision: lambda plan, precision=precision: plan.precision == precision for precision in judging.PRECISIONS},
+    **{f"{n} segments": lambda plan, n=n: plan.segments == n for n in judging.SEGMENTS},
+    "small micro-batches": lambda plan: plan.parts > 4,
+    "several at once": lambda plan: (plan.offload != "none") + (plan.segments != 1) + (plan.parts > 1) > 1,
+}
+
+
+@pytest.mark.parametrize("seed", range(12) if THOROUGH else [0])
+def test_each_part_of_the_search_is_needed_for_some_problem_of_the_capstone(seed: int) -> None:
+    needed = set()
+    for setting in capstone._problems(random.Random(seed)):
+        problem = judging.small_problem(*setting)
+        micros = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+        tried = combinations(problem, micros, judging.PRECISIONS, OFFLOADS, judging.SEGMENTS)
+        found = [one for one in tried if one.feasible]
+        best = min((one.seconds for one in found), default=0.0)
+        for name, left_out in LEFT_OUT.items():
+            rest = min((one.seconds for one in found if not left_out(one.plan)), default=float("inf"))
+            if found and rest > (1 + judging.WITHIN) * best:
+                needed.add(name)
+    assert needed == LEFT_OUT.keys()
 
 
 def test_every_question_with_a_record_is_attacked_and_answered() -> None:
