@@ -25,8 +25,8 @@ FEW = 5  # rows of a second input, on which a layer runs in training and, withou
 Values = dict[str, Tensor]
 # Of a layer, by name.
 MARKS = (
-    r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*{0} training\n{0} evaluated\n"
-    r"(again {0} frozen \w+\n)*(after {0} frozen \w+\n)+{0} end\n"
+    r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*{0} training\n(again {0} [^\n]+\n)*{0} evaluated\n"
+    r"(after {0} frozen \w+\n)+{0} end\n"
 )
 
 
@@ -191,18 +191,20 @@ def _run(wrap: Callable[[nn.Linear, int], nn.Module], rank: int, seed: int, begi
             for key, one in {f"{name} x": x, **mine, **theirs}.items():
                 if one.grad is not None:
                     scribe.mark(f"gradient {key}", one.grad)
+            for one in (*mine.values(), *theirs.values()):
+                one.grad = None
             adapted[name].train()
             out = adapted[name](few)
             scribe.mark(f"{name} training", out if isinstance(out, Tensor) else None)
             if isinstance(out, Tensor) and out.requires_grad:
                 out.sum().backward()
+            for key, one in (mine | theirs).items():
+                if one.grad is not None:
+                    scribe.mark(f"again {key}", one.grad)
             adapted[name].eval()
             with torch.no_grad():
                 out = adapted[name](few)
                 scribe.mark(f"{name} evaluated", out if isinstance(out, Tensor) else None)
-            for key, one in theirs.items():
-                if one.grad is not None:
-                    scribe.mark(f"again {key}", one.grad)
             for key, one in theirs.items():
                 scribe.mark(f"after {key}", one)
             del out
@@ -248,7 +250,8 @@ def _left(record: Record, values: Values, layers: Iterable[str]) -> Iterator[int
     found, width = replay(record, values), dict[int, int]()
     for ref in (ref for one in found.ran for ref in one.made):
         width[ref.storage] = min(width.get(ref.storage, 8), DTYPES[ref.dtype].itemsize)
-    gradients = (ref for key, ref in record.marks.items() if ref is not None and key.startswith("gradient "))
+    kinds = ("gradient ", "again ")
+    gradients = (ref for key, ref in record.marks.items() if ref is not None and key.startswith(kinds))
     known = {ref.storage for ref in (*record.inputs.values(), *gradients)}  # written into, maybe, and not made
     for name in layers:
         left = found.living[f"{name} end"]
@@ -293,6 +296,10 @@ def _look(
     if training is not None and twice is not None and _draws(record, name):  # dropout: a linear function, if not this
         doubled = layer(2 * given[f"{name} few"]) + 2 * (training - base)
         trains = close(twice, doubled) and not close(training, base)
+    if trains:
+        again = slopes(record, {**given, **drawn}, f"{name} training", torch.ones_like(base))
+        right_again = (_same(ran.handed.get(f"again {key}"), again[key]) for key in mine)
+        trains = all(right_again) and all(bool(again[key].any()) for key in mine if later[key].any())
     return Adapted(
         kind=kind,
         used=all(bool(slope[key].any()) for key in frozen),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lessons.shared.compared import same, take_weights
-from lessons.shared.replay.form import Record
+from lessons.shared.replay.form import Record, Refused
 from lessons.shared.replay.replayer import Replayed, replay
 from lessons.shared.replay.witness import Begin, Write, recorded, written
 
@@ -256,8 +256,13 @@ class Trial:
         return self.run(record)
 
     def run(self, record: Record) -> Steps:
-        """What a record comes to on the original's values. Raises Refused."""
-        return run(record, self.values, self.seed, len(self.batches), len(self.others))
+        """What a record comes to on the original's values. Raises Refused, also where it changes a parameter."""
+        values = self.values
+        steps = run(record, values, self.seed, len(self.batches), len(self.others))
+        for name, one in steps.replayed.ended.items():
+            if name.startswith("parameter ") and not torch.equal(one, values[name]):
+                raise Refused(f"it changes {name.removeprefix('parameter ')} by itself: that is an optimizer's work")
+        return steps
 
     def elsewhere(self, ours: Steps, theirs: Steps, relative: float = 1e-4) -> str:
         """On which of the others two outputs differ, in words, or ""."""

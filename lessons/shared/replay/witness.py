@@ -22,7 +22,7 @@ from torch import Tensor
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.replay.form import Mark, Record, Refused
 from lessons.shared.replay.recorder import Recorder
-from lessons.shared.replay.replayer import Replayer, drawing
+from lessons.shared.replay.replayer import Replayed, Replayer, drawing
 from lessons.shared.replay.taken import taken
 
 AGAIN = 2  # times that a witness has steps run: what is kept of each shows after the second
@@ -30,7 +30,7 @@ BLOCK = 16  # bytes of Python's smallest block
 FREE = 2**18  # bytes that caches, autograd's nodes and a program's own few numbers may take
 AN_OPERATOR = 512  # the same, for each operator that ran
 GROWTH = 2**14  # from one run of the steps to the next
-NEAR = 1e-3  # of the largest value handed out: what another order of sums leaves
+NEAR = 1e-5  # of the largest value handed out: what another order of sums leaves
 KEPT = (
     "it takes {0:,} bytes more than torch's operators make in it: something is kept where they do not see it (in "
     "NumPy, a list of numbers, a file in memory), or where nothing records. Keep what is needed in tensors"
@@ -103,26 +103,33 @@ def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
     with torch.no_grad(), drawing():
         own = Replayer(record, witness.given, states=recorder.states).run()
     names = [mark.name for mark in record.entries if isinstance(mark, Mark)]
-    rounds = max(1, len(witness.seen) // max(1, len(names)))
-    if [name for name, _, _ in witness.seen] != names * rounds:
-        raise Refused(OTHERWISE)
-    if any(apart(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None):
-        raise Refused(OTHERWISE)
-    if any(apart(witness.inputs[name], one) for name, one in own.ended.items()):
+    if not _same(witness, own, names):
         raise Refused(OTHERWISE)
     if memory and taken():
-        held = [bytes_taken for _, _, bytes_taken in witness.seen]
-        first, last = held[: len(names)], held[-len(names) :]
-        if steady and not own.grows:  # else the judge says so
-            growth = [later - before for before, later in zip(first, last, strict=True)]
-            if min(growth, default=0) > GROWTH:
-                raise Refused(GROWS.format(min(growth)))
-            if max(growth, default=0) > FREE:
-                raise Refused(OTHERWISE)
-        besides = [bytes_taken - own.alive[name] + own.given for bytes_taken, name in zip(first, names, strict=True)]
-        if (hidden := max(recorder.hidden, *besides)) > FREE + AN_OPERATOR * len(own.ran):
-            raise Refused(KEPT.format(hidden))
+        _require_little(witness, own, names, recorder.hidden, steady and not own.grows)  # else the judge says so
     return record
+
+
+def _same(witness: Witness, own: Replayed, names: list[str]) -> bool:
+    """Whether a witness saw at every mark, and leaves in the inputs, what the record comes to on the same values."""
+    rounds = len(witness.seen) // max(1, len(names))
+    handed = [(one, own.handed.get(name)) for name, one, _ in witness.seen if one is not None]
+    left = [(witness.inputs[name], one) for name, one in own.ended.items()]
+    return [name for name, _, _ in witness.seen] == names * rounds and not any(apart(*pair) for pair in handed + left)
+
+
+def _require_little(witness: Witness, own: Replayed, names: list[str], hidden: int, steady: bool) -> None:
+    """Raise Refused where the process held more than the record says, or where steady, more after a later round."""
+    held = [bytes_taken for _, _, bytes_taken in witness.seen]
+    first, last = held[: len(names)], held[-len(names) :]
+    growth = [later - before for before, later in zip(first, last, strict=True)] if steady else []
+    if min(growth, default=0) > GROWTH:
+        raise Refused(GROWS.format(min(growth)))
+    if max(growth, default=0) > FREE:  # at some marks alone
+        raise Refused(OTHERWISE)
+    besides = [bytes_taken - own.alive[name] + own.given for bytes_taken, name in zip(first, names, strict=True)]
+    if (most := max(hidden, *besides)) > FREE + AN_OPERATOR * len(own.ran):
+        raise Refused(KEPT.format(most))
 
 
 def written(run: Program) -> Record:
