@@ -99,5 +99,7 @@ def judge(record: Record, batch: int, seed: int = 1) -> LaunchComparison:
         same_gradients=all(same_gradients(one.gradients, other.gradients, 1e-3) for one, other in pairs),
         operators=given[0].operators,
         original_operators=wanted[0].operators,
-        grow=given[1].operators > given[0].operators or len({*theirs.evaluating}) > 1 or max(theirs.evaluating) > MOST,
+        grow=given[1].operators > given[0].operators
+        or len({*theirs.evaluating}) > 1
+        or max(theirs.evaluating) > max(MOST, given[0].operators),
     )
