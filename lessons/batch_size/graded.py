@@ -95,7 +95,7 @@ saturated_from = Graded("saturated_from", _times)
 
 def _sizes_of_steps(draw: random.Random) -> tuple[int, int]:
     """Images in a micro-batch, and a larger number of micro-batches."""
-    micro = 2 * draw.randint(2, 4)
+    micro = draw.randint(3, 9)
     return micro, micro + draw.randint(1, 3)
 
 

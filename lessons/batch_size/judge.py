@@ -195,9 +195,7 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write:
             for number, session in enumerate(sessions):
                 scribe.mark(f"{session.name} begin")
                 parameters = dict(session.model.named_parameters())
-                rate = RATE + 0.01 * number  # no numbers to write down
-                momentum = MOMENTUM - 0.05 * number if session.momentum else 0.0
-                optimizer = torch.optim.SGD(session.model.parameters(), lr=rate, momentum=momentum)
+                optimizer = _optimizer(session, number)
                 for name, parameter in parameters.items():
                     if session.momentum:
                         optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
@@ -213,6 +211,16 @@ def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0, write:
                 scribe.mark(f"{session.name} end")
 
     return write(run)
+
+
+def _optimizer(session: Session, number: int) -> torch.optim.Optimizer:
+    """Another one for each session, by its number: two groups of parameters, and what SGD can do besides."""
+    first, *rest = session.model.parameters()
+    rate = RATE + 0.01 * number  # no numbers to write down
+    groups = [{"params": [first], "lr": 1.5 * rate}, {"params": rest}]
+    momentum = MOMENTUM - 0.05 * number if session.momentum else 0.0
+    nesterov = momentum > 0 and number % 2 == 1
+    return torch.optim.SGD(groups, lr=rate, momentum=momentum, weight_decay=0.01 * number, nesterov=nesterov)
 
 
 def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateComparison:

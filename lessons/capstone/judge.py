@@ -151,7 +151,7 @@ def _plan(fields: dict[str, Any]) -> Plan | str:
 
 def own_to_text(returned: Any) -> str:
     """A pair of problem and plan as a line of text: the problem by the names of its parts; null for another thing."""
-    problem, plan = returned if isinstance(returned, tuple) and len(returned) == 2 else (None, returned)
+    problem, plan = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, returned)
     named = None
     if type(problem) is Problem:
         named = [problem.network.name, problem.batch, problem.device.name, problem.link.name, problem.optimizer]

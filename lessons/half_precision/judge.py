@@ -29,11 +29,12 @@ Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
 
 SCALE, NO_SCALE = 2.0**16, 1.0
-SCALES = (SCALE, NO_SCALE, SCALE)  # of the trainings; without a scale nothing overflows
+SCALES = (SCALE, NO_SCALE, SCALE / 2)  # of the trainings; without a scale nothing overflows
 IMAGES = 512  # so many images that a mean over them makes many values of gradient maps too small
 HIDDEN = 32
 WEIGHTS = (2e-4, 3e-4, 4e-3)  # of the loss among other terms; the learning rate is as much larger
 RATE = 80.0
+DECAY = 1e-5  # of the weights, with that rate: as much as shows
 SMALLER = (0.5, 0.6, 0.7, 0.8, 0.9)  # factors of a training's usual weights and of its norm; its rate is larger by it
 # Of the gradients: the first two weights of the loss stay below it and the third exceeds it, on whatever digits, so
 # that a loop that looks at a norm goes the same way on others. Far above what torch adds to a norm, 1e-6.
@@ -204,7 +205,8 @@ def _inputs(number: int, model: nn.Module, batches: Sequence[Batch]) -> dict[str
 
 def _optimizer(number: int, training: Training) -> torch.optim.Optimizer:
     rate = RATE / training.factor
-    return torch.optim.SGD(training.model.parameters(), lr=rate, momentum=0.0 if number else 0.9)
+    momentum, decay = (0.0, DECAY) if number else (0.9, 0.0)
+    return torch.optim.SGD(training.model.parameters(), lr=rate, momentum=momentum, weight_decay=decay)
 
 
 def record(train: Train, pattern: int = 0, seed: int = 0, write: Write | None = None) -> Record:

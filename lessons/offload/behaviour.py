@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip
 from lessons.offload import judge as saved
-from lessons.offload.judge import Host, Seen
+from lessons.offload.judge import SHARE, Host, Seen
 from lessons.shared.network_questions import ReplayCheck
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.witness import written
@@ -190,6 +190,11 @@ class KeepOutside(ReplayCheck[Seen]):
             return f"{head}, of {sizes} bytes; `least` is {seen.least:,}."
         if seen.needless and not seen.elsewhere:
             return f"{seen.needless} tensors too many are put on the host: each map once, and nothing that stays."
+        if seen.share > SHARE and not seen.elsewhere and not seen.alive:
+            return (
+                "The maps move, and in the midst of a step as many are in memory as without your hooks: let go of each "
+                "in `pack`, and bring back one at a time."
+            )
         return self.told("never on the host" if seen.elsewhere else "copied and kept")
 
     def praise(self, seen: Seen) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from classroom.questions.core import has_dots
 from lessons.shared.judged import Unfit
 from lessons.shared.replay.form import Record, Refused
-from lessons.shared.replay.replayer import replay
+from lessons.shared.replay.replayer import Replayed, replay
 from lessons.shared.replay.steps import named_inputs, warm_up
 from lessons.shared.replay.witness import Begin, Scribe, Write, recorded, written
 
@@ -26,6 +26,7 @@ SIDE = 16  # of the images, in pixels
 CLASSES = 10
 HIDDEN = 64
 BATCH = 16
+SHARE = 0.95  # of what is in memory without hooks: as much as may be with them, wherever most is
 Hooks = Callable[..., Any]
 MARKS = r"(saved {0}\.\d+\n|put \d+\n)+forward {0}\n(back {0}\.\d+ \w+\n|put \d+\n)*"  # of a step, by name
 
@@ -106,6 +107,7 @@ class Seen:
             the gradients are those without hooks, bit by bit.
         least: bytes from which on a tensor is to be moved.
         copies: tensors that were put on the host in both steps.
+        share: the most bytes in memory during a step, as a share of those without hooks; the host's are none of them.
     """
 
     returned: Any
@@ -115,6 +117,7 @@ class Seen:
     wrong: tuple[str, str] = ("", "")
     least: int = 0
     copies: int = 0
+    share: float = 0.0
 
     @property
     def to_move(self) -> tuple[Saved, ...]:
@@ -170,7 +173,7 @@ class Seen:
             "small tensors stay": hooks and not self.small_moved,
             "maps move": hooks and not self.stayed,
             "the host has them": hooks and not self.elsewhere and not self.needless,
-            "their memory is free": hooks and self.alive == 0,
+            "their memory is free": hooks and self.alive == 0 and self.share <= SHARE,
         }
 
 
@@ -253,8 +256,8 @@ def judge(record: Record, batch: int = BATCH, seed: int = 1) -> Seen:
     )
     least, marks = least_bytes(batch), {name: ref for name, ref in record.marks.items() if ref is not None}
     copies = {name: ref.storage for name, ref in marks.items() if name.startswith("put ")}
-    plain = replay(_unmoved(batch), {name: one.detach() for name, one in values.items()}).handed
-    for name, tensor in plain.items():
+    plain = replay(_unmoved(batch), {name: one.detach() for name, one in values.items()})
+    for name, tensor in plain.handed.items():
         if name.startswith("saved ") and not (name in marks and torch.equal(found.handed[name], tensor)):
             raise Refused("autograd saves other tensors than these")
     for one in found.ran:  # the host copies, and nobody else has to do with its memory
@@ -283,7 +286,23 @@ def judge(record: Record, batch: int = BATCH, seed: int = 1) -> Seen:
         alive += left if left >= least else 0
         steps.append(tuple(saved))
         wrong.append(next(filter(None, reversed(differences)), ""))
-    return Seen("hooks", steps[0], steps[1], alive, (wrong[0], wrong[1]), least, len(copies))
+    share = max(most / without for most, without in zip(_most(found), _most(plain), strict=True))
+    return Seen("hooks", steps[0], steps[1], alive, (wrong[0], wrong[1]), least, len(copies), share)
+
+
+def _most(found: Replayed) -> list[int]:
+    """The most bytes alive in each step where a tensor is saved or back, those of its inputs and of the host's aside.
+
+    What hooks compute in between, to print it maybe, has gone by then.
+    """
+    puts = [(found.done[name], one.nbytes) for name, one in found.handed.items() if name.startswith("put ")]
+    most = [0, 0]
+    for name, alive in found.alive.items():
+        if name.startswith(("saved ", "back ")):
+            outside = sum(size for when, size in puts if when <= found.done[name])
+            step = int(name.split()[1][0]) - 1
+            most[step] = max(most[step], alive - found.given - outside)
+    return most
 
 
 @functools.lru_cache(maxsize=4)

@@ -7,6 +7,7 @@ are counted as the trace counts them: views launch nothing. Nothing here knows a
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from lessons.shared.replay.steps import Trial
 from lessons.shared.replay.witness import recorded
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
-FEW, MANY = 5, 257  # hands of batches on which the output alone is judged, in evaluation
+FEW, MANY = (1, 9), (100, 600)  # from so many hands to so many on which the output alone is judged, in evaluation
 FAR = 100.0  # times as far apart as others
 MOST = 32  # operators a rewritten network's forward, loss and backward may launch, at any batch
 
@@ -69,7 +70,8 @@ def _trial(batch: int, seed: int) -> Trial:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         hands = [torch.randn(n, INPUTS) + torch.randn(n, 1) for n in (batch, 2 * batch)]
-        hands += [FAR * torch.randn(FEW, INPUTS), torch.randn(MANY, INPUTS)]
+        dice = random.Random(batch)
+        hands += [FAR * torch.randn(dice.randint(*FEW), INPUTS), torch.randn(dice.randint(*MANY), INPUTS)]
         *steps, few, many = [(one, torch.randint(CLASSES, (len(one),))) for one in hands]
         return Trial(OneByOne(), steps, CLASSES, others=[few, many])
 

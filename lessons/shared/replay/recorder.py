@@ -115,7 +115,8 @@ class Recorder(TorchDispatchMode):
         draw = None
         if torch.Tag.nondeterministic_seeded in func.tags:
             # In every process the same state has the same number, as every process has the same generator.
-            state = torch.get_rng_state()
+            own = [one for one in tree_leaves((args, named)) if isinstance(one, torch.Generator)]
+            state = own[0].get_state() if own else torch.get_rng_state()
             draw = int.from_bytes(hashlib.sha256(state.numpy().tobytes()).digest()[:4])
             self.states[draw] = state
         out = func(*args, **named)
@@ -143,8 +144,7 @@ class Recorder(TorchDispatchMode):
         if value is None or isinstance(value, (bool, int, float, str, *OBJECTS)):
             return value
         if isinstance(value, torch.Generator):
-            kind = func.overloadpacket.__name__
-            raise Refused(f"`{kind}` draws from a generator of its own: use torch's, which `torch.manual_seed` sets")
+            return None  # its state has a number, as that of torch's own has
         kind = type(value).__name__
         raise Refused(f"`{func.overloadpacket.__name__}` is given a {kind}, which cannot be written down")
 
@@ -172,14 +172,29 @@ class Recorder(TorchDispatchMode):
     def _bring(self, tensor: Tensor, ref: Ref) -> None:
         """Write down the values of a tensor that no operator made."""
         whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+        all_of_it = Ref(ref.storage, ref.dtype, (whole.numel(),), (1,), 0)
+        if whole.numel() > 1 and (other := self._alike(tensor.untyped_storage(), ref.dtype)) is not None:
+            self._entries.append(Operator("aten::clone", (other,), {}, (all_of_it,)))
+            return
         self._constants += whole.numel()
         if self._constants > MOST_CONSTANTS:
             raise Refused(
                 f"a tensor of {tuple(tensor.shape)} was made by no operator of torch's in this step, but by NumPy, a "
                 "file or before: compute it in the step, of what is given"
             )
-        all_of_it = Ref(ref.storage, ref.dtype, (whole.numel(),), (1,), 0)
         self._entries.append(Constant(all_of_it, tuple(whole.tolist())))
+
+    def _alike(self, storage: Any, dtype: str) -> Ref | None:
+        """A storage with the same bytes: `copy.deepcopy` and `torch.load` copy past the operators."""
+        width = DTYPES[dtype].itemsize
+        mine = torch.empty(0, dtype=torch.uint8).set_(storage)
+        for held in self._held:
+            other = held()
+            if other is None or other._cdata == storage._cdata or other.nbytes() != storage.nbytes():
+                continue
+            if mine.any() and torch.equal(torch.empty(0, dtype=torch.uint8).set_(other), mine):
+                return Ref(self._numbers[int(other._cdata)], dtype, (other.nbytes() // width,), (1,), 0)
+        return None
 
     def _dies(self, address: int, number: int, size: int) -> None:
         self._dead.append(number)

@@ -13,6 +13,7 @@ import functools
 import gc
 import io
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +62,13 @@ Write = Callable[[Program], Record]
 S = TypeVar("S", bound=Scribe)
 
 
+class _Nowhere(io.TextIOBase):
+    """Takes what a program prints and keeps none of it: a text that grows would count as memory of the program's."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 class Witness:
     """Takes a recorder's place where nothing is recorded: notes what is handed out, and what memory is taken then."""
 
@@ -83,6 +91,19 @@ class Witness:
         gc.collect(0)  # what refers to itself is as good as freed
 
 
+@contextlib.contextmanager
+def _printed_after() -> Iterator[None]:
+    """Keep what is printed in a file, as a text that grows would count as memory of the program's; then print it."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        try:
+            with contextlib.redirect_stdout(said):
+                yield
+        finally:
+            said.seek(0)
+            for line in said:
+                print(line, end="")
+
+
 def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
     """The record of a program, after it did the same where nothing recorded it.
 
@@ -95,10 +116,11 @@ def recorded(run: Program, memory: bool = True, steady: bool = True) -> Record:
     Raises whatever the program raises; Refused, also where a record leaves out what it does.
     """
     with _alone():
-        with contextlib.redirect_stdout(io.StringIO()):  # what a program prints is shown once, when it is recorded
+        with contextlib.redirect_stdout(_Nowhere()):  # what a program prints is shown once, when it is recorded
             _begun(run, functools.partial(Witness, again=1))  # fills torch's caches
             witness = _begun(run, Witness)
-        recorder = _begun(run, Recorder)
+        with _printed_after():
+            recorder = _begun(run, Recorder)
     record = recorder.record
     with torch.no_grad(), drawing():
         own = Replayer(record, witness.given, states=recorder.states).run()
