@@ -217,7 +217,7 @@ def _optimizer(session: Session, number: int) -> torch.optim.Optimizer:
     """Another one for each session, by its number: two groups of parameters, and what SGD can do besides."""
     first, *rest = session.model.parameters()
     rate = RATE + 0.01 * number  # no numbers to write down
-    groups = [{"params": [first], "lr": 1.5 * rate}, {"params": rest}]
+    groups: list[dict[str, Any]] = [{"params": [first], "lr": 1.5 * rate}, {"params": rest}]
     momentum = MOMENTUM - 0.05 * number if session.momentum else 0.0
     nesterov = momentum > 0 and number % 2 == 1
     return torch.optim.SGD(groups, lr=rate, momentum=momentum, weight_decay=0.01 * number, nesterov=nesterov)
