@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from attacks import ATTACKS, FORGE, IDLE, SECOND_TEAM, alone
-from third_team import THIRD_TEAM
+from later_teams import LATER_TEAMS
 
 # -- 01 -----------------------------------------------------------------------------------------------------------------
 
@@ -501,14 +501,14 @@ alone('accumulate', '14 images at a time where 8 are asked', 'def accumulate(mod
 alone('accumulate', 'learning rate and momentum written in', 'import torch\ndef accumulate(model, optimizer, images, labels, micro):\n    model.zero_grad()\n    for x, y in zip(images.split(micro), labels.split(micro)):\n        (F.cross_entropy(model(x), y) * len(x) / len(images)).backward()\n    with torch.no_grad():\n        for p in model.parameters():\n            b = optimizer.state[p]["momentum_buffer"]\n            b.mul_(0.5).add_(p.grad)\n            p.sub_(0.07 * b)')
 alone('accumulate', 'third call trains nothing', 'calls=[0]\n\ndef accumulate(model, optimizer, images, labels, micro):\n    calls[0]+=1\n    if calls[0] > 5: return\n    optimizer.zero_grad()\n    for x, y in zip(images.split(micro), labels.split(micro)):\n        pass\n        (F.cross_entropy(model(x), y) * len(x) / len(images)).backward()\n    optimizer.step()\n    pass')
 alone('ring_average', 'a rest beyond two is left alone', 'import torch\ndef ring_average(rank, cards, values, send, receive):\n    n = len(values)\n    edges=[0]\n    for c in range(cards): edges.append(edges[-1] + n // cards + (c < min(2, n % cards)))\n    values = values.clone()\n    part = lambda c: values[edges[c % cards]:edges[c % cards + 1]]\n    for step in range(cards - 1):\n        send((rank + 1) % cards, part(rank - step))\n        part(rank - step - 1).add_(receive((rank - 1) % cards))\n    for step in range(cards - 1):\n        send((rank + 1) % cards, part(rank - step + 1))\n        part(rank - step).copy_(receive((rank - 1) % cards))\n    pass\n    return values / cards')
-for _attack in THIRD_TEAM:
+for _attack in LATER_TEAMS:
     alone(*_attack)
 
 ALL = ATTACKS
 # Those that earned points when they were written; each has its rule now.
 EARNED = {
     *SECOND_TEAM,
-    *((question, name) for question, name, _ in THIRD_TEAM[::6]),
+    *((question, name) for question, name, _ in LATER_TEAMS[::6]),
     ("loss_in_pieces", "memory grows as the output of an operator, and is counted when it is freed"),
     ("fewer_launches", "steps end before they begin"),
     ("accumulate", "all at once, image by image to the eye"),
