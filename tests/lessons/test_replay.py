@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import copy
 import json
 import re
 import zlib
@@ -113,6 +114,25 @@ def test_the_same_state_draws_the_same_and_another_seed_another():
     assert not torch.equal(one, other)
 
 
+def test_a_generator_of_its_own_draws_by_its_state():
+    def work(x, y):
+        own = torch.Generator().manual_seed(3)
+        one = torch.rand(SIDE, generator=own)
+        return torch.stack([one, torch.rand(SIDE, generator=own), torch.rand(SIDE, generator=own.manual_seed(3))])
+
+    record, _ = recorded(work, drawn(0))
+    (one, two, again), (other, *_) = (replay(record, drawn(0), seed).handed["out"] for seed in (5, 9))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_what_is_copied_past_the_operators_is_a_copy_on_other_values_too():
+    record, _ = recorded(lambda x, y: copy.deepcopy(y) + x, drawn(0))
+    others = drawn(3)
+    assert torch.equal(replay(record, others).handed["out"], others["y"] + others["x"])
+
+
 def test_what_a_checkpoint_computes_again_draws_the_same():
     def work(x, y):
         x.requires_grad_()
@@ -154,7 +174,6 @@ def test_memory_that_nobody_wrote_into_is_no_number():
 
 REFUSED = {
     "from NumPy": (lambda x, y: torch.from_numpy(y.numpy().repeat(9, 0).repeat(9, 1)) * 1, "made by no operator"),
-    "of another generator": (lambda x, y: x + torch.rand(4, generator=torch.Generator()), "a generator of its own"),
     "an operator of no list": (lambda x, y: torch.linalg.inv(x), "none of the operators"),
     "another shape on other values": (lambda x, y: x[x > 0].clone(), "on other values"),
     "sparse": (lambda x, y: x.to_sparse() * 2, "of another kind"),

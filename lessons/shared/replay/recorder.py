@@ -166,7 +166,8 @@ class Recorder(TorchDispatchMode):
         place = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
         ref = Ref(self._numbers[address], str(tensor.dtype), *place)
         if new and not born:
-            self._bring(tensor, ref)
+            with _disable_current_modes():
+                self._bring(tensor, ref)
         return ref
 
     def _bring(self, tensor: Tensor, ref: Ref) -> None:
@@ -185,10 +186,10 @@ class Recorder(TorchDispatchMode):
         self._entries.append(Constant(all_of_it, tuple(whole.tolist())))
 
     def _alike(self, storage: Any, dtype: str) -> Ref | None:
-        """A storage with the same bytes: `copy.deepcopy` and `torch.load` copy past the operators."""
+        """An input's storage with the same bytes: `copy.deepcopy` and `torch.load` copy past the operators."""
         width = DTYPES[dtype].itemsize
         mine = torch.empty(0, dtype=torch.uint8).set_(storage)
-        for held in self._held:
+        for held in self._held[: len(self._inputs)]:
             other = held()
             if other is None or other._cdata == storage._cdata or other.nbytes() != storage.nbytes():
                 continue
