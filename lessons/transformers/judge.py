@@ -20,7 +20,7 @@ from lessons.shared.replay.witness import Write, recorded
 WORDS = 4096
 SHARE = 0.25  # of the original's peak, which the rewritten one may have at most: too little for 18 bits of every logit
 RELATIVE = 1e-5  # a sum in another order is off by less, and in some row one of values in 18 bits by more
-# Texts, tokens: 33, 127, 201 and 241 in all leave one for the last piece of every size that divides 32, 126, 200 or 240.
+# Texts, tokens: 33, 127, 201 and 241 in all. Every size that divides 32, 126, 200 or 240 leaves one for a last piece.
 OTHERS = ((3, 11), (1, 127), (3, 67), (1, 241))
 SPREAD = 8.0  # times as far apart as at first logits are judged: there fewer bits show
 ROUNDED = 1e-2  # as little as what fewer bits than float32's leave
