@@ -248,8 +248,8 @@ graded.next_scales(next_scales)
 #
 # The loop below trains a small network on the digits. Its loss is a mean over 512 images times a weight of about 1/1,000,
 # as if it were one small term of a larger loss, so many values of its gradient maps are too small for float16. Some
-# batches are outliers, of a large weight, of very bright images or of black ones: their gradients overflow when they are
-# scaled.
+# batches are outliers, of a large weight (some of them with black images) or of very bright images: their gradients
+# overflow when they are scaled.
 #
 # Repair the loop so that the weights end where those of a float32 loop would that leaves out the same batches: scale the
 # loss by `scale`; *unscale*, which is to divide the gradients by it; skip a batch whose gradients are not all finite;
