@@ -13,7 +13,7 @@ settings.load_profile("course")
 LONGEST = (
     "test_notebooks", "test_types", "test_hostile", "test_checks", "test_browser", "test_accessibility", "test_cluster",
     "test_hostile_ordinary", "test_exactness", "test_slides", "test_sandbox", "test_deck", "test_elsewhere",
-    "test_checks_functions", "test_class", "test_recompute", "test_recordings", "test_distributed",
+    "test_checks_functions", "test_class", "test_recompute", "test_making_recordings", "test_distributed",
     "test_grading", "test_own_time", "test_authoring", "test_reference", "test_two_passes",
 )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 Each shortcut takes an operator's arguments and returns what the meta kernel would, or NotImplemented where the case is
 not the plain one; then torch's own kernel runs. operators.toml says under [shortcuts] which operators each is for;
-tests/library/test_kernels.py holds every shortcut against that kernel.
+tests/library/test_shortcuts.py holds every shortcut against that kernel.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent, shown
 from lessons.half_precision import judge as scaled_loops
@@ -31,6 +31,7 @@ def _loop(
     zero: bool = True,
     repair: bool = False,
     stop: bool = False,
+    good: Callable[[Tensor], Tensor] = torch.isfinite,
 ) -> int:
     """A loop with everything that can go wrong as a switch; as given, it is right."""
     skipped = 0
@@ -46,7 +47,7 @@ def _loop(
             gradient /= scale**divide
             if repair:
                 gradient.nan_to_num_(0.0, 0.0, 0.0)
-        if skip and not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        if skip and not all(bool(good(gradient).all()) for gradient in gradients):
             skipped += 1
             if stop:
                 break
@@ -116,6 +117,12 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
             "with them. Skip it.",
         ),
         Slip(
+            "infinity alone is looked for",
+            functools.partial(_loop, good=lambda gradient: ~gradient.isinf()),
+            "The weights are not numbers any more: of one batch all gradients are NaN, none is infinite, and you took "
+            "a step with them. `isfinite` is False for both.",
+        ),
+        Slip(
             "infinite gradients replaced by 0",
             functools.partial(_loop, repair=True),
             "You replaced infinite gradients by numbers and took the step. What is left of that gradient is arbitrary: "
@@ -166,7 +173,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
 
     def diagnose(self, seen: scaled_loops.ScaledTraining, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""
-        if not seen.half and seen.moved.any():  # else it trained nothing at all
+        if not seen.half and any(one.any() for one in seen.moved):  # else it trained nothing at all
             return self.told("in float32")
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
         counted = [slip for slip in alike if seen.counted == _slip_outcome(slip).counted]

@@ -249,7 +249,7 @@ graded.next_scales(next_scales)
 # The loop below trains a small network on the digits. Its loss is a mean over 512 images times a weight of about 1/1,000,
 # as if it were one small term of a larger loss, so many values of its gradient maps are too small for float16. Some
 # batches are outliers, of a large weight (some of them with black images) or of very bright images: their gradients
-# overflow when they are scaled.
+# overflow when they are scaled. One is so bright that float16 does not even hold its pixels.
 #
 # Repair the loop so that the weights end where those of a float32 loop would that leaves out the same batches: scale the
 # loss by `scale`; *unscale*, which is to divide the gradients by it; skip a batch whose gradients are not all finite;

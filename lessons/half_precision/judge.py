@@ -43,6 +43,7 @@ BRIGHT = 2e4  # times as bright as others: float16 still holds the pixels and th
 # (brightness, weight) of batches whose scaled gradients no float16 holds, and of one whose gradients it does. Of black
 # images the first layer's weights have the gradient 0, as each image's own gradients are still held: their sum is not.
 OUTLIERS = ((1.0, 1e3), (BRIGHT, WEIGHTS[2]), (0.0, 3e2))
+TOO_BRIGHT = (1e7, WEIGHTS[0])  # float16 holds not even the pixels: all gradients are NaN, and none infinite
 HARMLESS = (BRIGHT, 1e-6)
 ROUNDING = 1e-6  # distance that the rounding of float32 weights can add up to
 TOLERANCE = 0.02  # of the way that float32's weights have gone
@@ -86,7 +87,7 @@ class ScaledTraining:
     Attributes:
         counted: what the loop returned from each training, as a message quotes it.
         skipped: how many batches each of them had to skip.
-        moved: from where the weights of the first started to where they are, flat, float32.
+        moved: of each, from where its weights started to where they are, flat, float32.
         missed: distance to float32's weights, as a share of the way those have gone, the largest over the trainings
             with a scale; inf for weights that are not finite.
         half: whether the network ran in float16, every time.
@@ -94,18 +95,13 @@ class ScaledTraining:
 
     counted: tuple[str, ...]
     skipped: tuple[int, ...]
-    moved: Tensor
+    moved: tuple[Tensor, ...]
     missed: float
     half: bool
 
     def leads_where(self, other: ScaledTraining) -> bool:
-        """Whether both loops moved the weights alike: to two percent of the way, or both out of the numbers."""
-        if self.half is not other.half:
-            return False
-        if not (self.moved.isfinite().all() and other.moved.isfinite().all()):
-            return bool(self.moved.isfinite().all() == other.moved.isfinite().all())
-        apart = torch.linalg.norm(self.moved - other.moved)
-        return bool(apart <= TOLERANCE * torch.linalg.norm(other.moved) + ROUNDING)
+        """Whether both loops moved the weights alike, each time: to two percent of the way, or out of the numbers."""
+        return self.half is other.half and all(map(_alike, self.moved, other.moved))
 
     @property
     def holds(self) -> dict[str, bool]:
@@ -169,8 +165,8 @@ def _kinds(pattern: int) -> list[dict[int, tuple[float, float]]]:
     many = dice.randint(2, 3)
     first, *places = dice.sample(range(1, 7), 1 + many)  # the first batch and the last are always as usual
     long = dict(zip(places, (*OUTLIERS[1:], dice.choice(OUTLIERS)), strict=False)) | {first: HARMLESS}
-    fewer = dice.choice([count for count in range(3) if count != many])
-    short = {place: dice.choice(OUTLIERS) for place in dice.sample(range(1, 4), fewer)}
+    fewer = dice.choice([count for count in (1, 2) if count != many])
+    short = dict(zip(dice.sample(range(1, 4), fewer), (TOO_BRIGHT, dice.choice(OUTLIERS)), strict=False))
     return [long, dict(enumerate(OUTLIERS, 1)), short]
 
 
@@ -190,7 +186,7 @@ def _trainings(pattern: int, seed: int) -> list[Training]:
             brightness, weight = kinds.get(place, (usual, factors[number] * WEIGHTS[place % len(WEIGHTS)]))
             rows = torch.randperm(len(x), generator=generator)[:IMAGES]
             batches.append((x[rows] * brightness, y[rows], weight))
-        outliers = frozenset(place for place, kind in kinds.items() if kind in OUTLIERS)
+        outliers = frozenset(place for place, kind in kinds.items() if kind in (*OUTLIERS, TOO_BRIGHT))
         made.append(Training(_network(seed + number), batches, SCALES[number], outliers, factors[number]))
     return made
 
@@ -254,7 +250,7 @@ def judge(record: Record, pattern: int = 0, seed: int = 1) -> ScaledTraining:
     counted = tuple(_said(found, number) for number in range(len(trainings)))
     skipped = tuple(one.skipped for one in trainings)
     half = _in_half(found, trainings[0].model, sum(len(one.batches) for one in trainings))
-    return ScaledTraining(counted, skipped, moved[0], max(missed), half)
+    return ScaledTraining(counted, skipped, tuple(moved), max(missed), half)
 
 
 def _said(found: Replayed, number: int) -> str:
@@ -284,6 +280,13 @@ def _work(one: Ran) -> float:
 
 def _refs(one: Ran) -> tuple[Ref, ...]:
     return (*one.read, *one.made)
+
+
+def _alike(moved: Tensor, others: Tensor) -> bool:
+    if not (moved.isfinite().all() and others.isfinite().all()):
+        return bool(moved.isfinite().all() == others.isfinite().all())
+    apart = torch.linalg.norm(moved - others)
+    return bool(apart <= TOLERANCE * torch.linalg.norm(others) + ROUNDING)
 
 
 def _flat(weights: dict[str, Tensor]) -> Tensor:

@@ -264,6 +264,10 @@ FORGED = {
                   replace(X, size=(1, 1, 3, 3), stride=(9, 9, 3, 1)), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1,
                   [True, True, False]), {}, (MADE, replace(MADE, storage=4), None)),
     ),
+    "a gradient of another border": (
+        Operator("aten::reflection_pad2d_backward",
+                 (*(replace(X, size=(1, 4, 4), stride=(16, 4, 1)),) * 2, [1, 1, 1, 1]), {}, (MADE,)),
+    ),
     "labels beyond the classes": (
         Operator("aten::full", ([4], 9), {"dtype": torch.int64}, (LABELS,)),
         Operator("aten::nll_loss_backward", (ONE, X, LABELS, None, 1,

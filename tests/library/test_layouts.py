@@ -1,7 +1,7 @@
 """How results lie in memory: what a trace takes from torch's meta kernels against the real ones, in every layout.
 
 A meta kernel of another layout costs or saves a copy later on. Those that are known to be of one have shortcuts, which
-tests/library/test_kernels.py holds against the real kernels; here are the others that the short list trusts.
+tests/library/test_shortcuts.py holds against the real kernels; here are the others that the short list trusts.
 """
 
 from __future__ import annotations

@@ -67,6 +67,14 @@ def _averaged(grad: Tensor, maps: Tensor) -> bool:
     return grad.dim() == maps.dim() >= 3 and grad.shape[:-2] == maps.shape[:-2]
 
 
+def _padded(grad: Tensor, x: Tensor, padding: list[int]) -> bool:
+    *_, height, width = (1, *x.shape)
+    left, right, top, bottom = padding
+    inside = min(padding) >= 0 and max(left, right) < width and max(top, bottom) < height
+    sizes = (*x.shape[:-2], height + top + bottom, width + left + right)
+    return inside and x.dim() in (3, 4) and tuple(grad.shape) == sizes
+
+
 def _softmaxed(grad: Tensor, output: Tensor, *_: Any) -> bool:
     return grad.shape == output.shape and grad.dtype == output.dtype
 
@@ -139,6 +147,8 @@ GUARDS: dict[str, Callable[..., bool]] = {
     "new_empty_strided": _strided,
     "nll_loss_backward": _nll,
     "huber_loss_backward": _of_floats,
+    "reflection_pad2d_backward": _padded,
+    "replication_pad2d_backward": _padded,
     "smooth_l1_loss_backward": _of_floats,
     "tril": _triangle,
     "triu": _triangle,
