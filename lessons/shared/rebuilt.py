@@ -37,6 +37,7 @@ NO_RELU = (
     "There are fewer ReLUs than convolutions. Keep a ReLU behind every convolution: it keeps its output, which the "
     "next convolution keeps anyway. Others may keep their input too, a second map a layer."
 )
+BORDERS = frozenset(("constant_pad_nd", "reflection_pad2d", "replication_pad2d"))
 GRADIENTS = 1e-4  # relative: those of autograd, summed in another order
 LEAST = 0.02  # of what a place in the images changes in the middle: what every place has to change at least
 CHANGED = (
@@ -272,8 +273,12 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
     side = original.input_shape[-1]
     weights = {ref.storage for ref in record.inputs.values()} - {record.inputs["batch 1.0"].storage}
     last = max((i for i, one in enumerate(forward) if one.name == "convolution"), default=-1)
+    # What a border was put around for a convolution, which takes it off again.
+    bordered = {ref.storage for one in forward if one.name in BORDERS for ref in one.made if min(ref.size[2:]) > side}
     for i, one in enumerate(forward if original.full_size else ()):
         for ref in (*one.read, *one.made):
+            if ref.storage in bordered and (one.name in BORDERS or (one.name == "convolution" and ref in one.read)):
+                continue
             sides = set(ref.size[2:]) if len(ref.size) == 4 and ref.storage not in weights else {side}
             if sides != {side} and not (sides == {1} and i > last):
                 return next(iter(sides - {side}))
