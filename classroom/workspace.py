@@ -56,13 +56,22 @@ def bring_up_to_date(root: Path) -> list[str]:
                 said = f"you answered in {name}, in the way of the next pull; move it to {WORK}/{name}"
                 changes.append(("", f"{said}, then run `git checkout -- {name}`"))
                 continue
-            data, handed = shipped.read_bytes(), root / HANDED_OUT / name
+            data, handed = as_opened(shipped.read_bytes(), name), root / HANDED_OUT / name
             change = _bring_one(name, data, root / WORK / name, handed.read_bytes() if handed.exists() else None)
             changes += [change] if change else []
             write_whole(handed, data)
     except OSError as error:
         raise CourseError(f"{error.filename or root / WORK} cannot be written: {error.strerror or error}") from None
     return _said(changes, root)
+
+
+def as_opened(data: bytes, name: str) -> bytes:
+    """A file of the course with what JupyterLab adds when it is opened, and would ask to save."""
+    from ipykernel.ipkernel import IPythonKernel  # half a second, for this alone
+
+    notebook = parse_notebook(data, name)
+    notebook.metadata["language_info"] = IPythonKernel.language_info
+    return to_text(notebook).encode()
 
 
 def learners_file(root: Path, topic: str) -> Path:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from axe import barriers
 from nbformat.v4 import new_code_cell, new_notebook
 
 from classroom import ROOT
+from classroom.workspace import as_opened
 from course_utils import __version__
 
 pytestmark = [
@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 def opened(served: tuple[Path, str]) -> Iterator[Any]:
     """A copy of the lesson, opened in JupyterLab, which does not trust it yet."""
     folder, address = served
-    shutil.copy(LESSON, folder / "lesson.ipynb")
+    (folder / "lesson.ipynb").write_bytes(as_opened(LESSON.read_bytes(), LESSON.name))
     with lab.browser() as tab:
         lab.open_notebook(tab, address, "lesson.ipynb")
         yield tab
@@ -224,6 +224,11 @@ def test_the_stop_button_ends_a_check_in_one_line(served: tuple[Path, str]) -> N
         assert re.fullmatch(rf"Crashed: Stopped after \d+ s, {re.escape(line)}", said.inner_text().strip())
         tab.wait_for_function(lab.IDLE)
         assert lab.error_outputs(tab) == []
+
+
+def test_opening_a_learners_copy_changes_nothing_of_it(opened: Any) -> None:
+    """It has what the kernel says of its language: no dot for what is not saved, and no question when it is closed."""
+    assert not opened.evaluate("() => window.jupyterapp.shell.currentWidget.context.model.dirty")
 
 
 def test_before_anything_runs_every_picture_is_a_still(stills: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import multiples
 import pytest
+from ipykernel.ipkernel import IPythonKernel
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
@@ -74,6 +75,13 @@ def clone(upstream: Path, tmp_path: Path) -> Path:
     git(tmp_path, "clone", "--quiet", str(upstream), "clone")
     bring_up_to_date(tmp_path / "clone")
     return tmp_path / "clone"
+
+
+def test_a_copy_is_the_shipped_file_with_what_a_kernel_says_of_its_language(clone: Path) -> None:
+    for folder in ("notebooks", "exercises"):
+        copy, shipped = read_notebook(own(clone, folder)), read_notebook(clone / folder / f"{TOPIC}.ipynb")
+        assert copy.metadata.language_info == IPythonKernel.language_info
+        assert {**copy, "metadata": {**copy.metadata, "language_info": shipped.metadata.language_info}} == shipped
 
 
 def pull(clone: Path) -> list[str]:
