@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from ipykernel.ipkernel import IPythonKernel
 from nbformat import NotebookNode
 
 from classroom.grading.graft import kind_of
@@ -67,8 +68,6 @@ def bring_up_to_date(root: Path) -> list[str]:
 
 def as_opened(data: bytes, name: str) -> bytes:
     """A file of the course with what JupyterLab adds when it is opened, and would ask to save."""
-    from ipykernel.ipkernel import IPythonKernel  # half a second, for this alone
-
     notebook = parse_notebook(data, name)
     notebook.metadata["language_info"] = IPythonKernel.language_info
     return to_text(notebook).encode()
