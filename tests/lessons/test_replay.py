@@ -176,6 +176,45 @@ REFUSED = {
 }
 
 
+def test_what_is_selected_by_value_may_be_looked_at_and_counts_as_it_was_recorded():
+    def work(x, y):
+        chosen = (x[x > 0] * 2).exp().div_(3)
+        assert float(chosen.sum()) >= 0
+        del chosen
+        return x + y
+
+    record, _ = recorded(work, drawn(0))
+    for seed in range(1, 9):
+        values = drawn(seed)
+        found = replay(record, values)
+        assert torch.equal(found.handed["out"], values["x"] + values["y"])
+        sizes = {one.name: one.bytes - found.given for one in found.ran}
+        chosen = 4 * int((drawn(0)["x"] > 0).sum())
+        assert sizes["mul"] >= 2 * chosen
+        assert found.operators == replay(record, drawn(0)).operators
+    assert found.ran[-1].bytes == found.given + 4 * SIDE**2  # the selection has gone
+
+
+BY_SELECTION = {
+    "handed out": lambda x, y: x[x > 0] * 2,
+    "added up": lambda x, y: x + x[x > 0].sum(),
+    "written": lambda x, y: x.clone().index_put_((x > 0,), x[x > 0] * 2),
+    "scattered": lambda x, y: x.clone().masked_scatter_(y > 0, x[x > 0].repeat(16)),
+}
+
+
+@pytest.mark.parametrize("name", BY_SELECTION)
+def test_what_comes_of_a_selection_by_value_is_not_handed_out(name):
+    record, _ = recorded(BY_SELECTION[name], drawn(0))
+
+    def all_of_it():
+        for seed in range(1, 9):
+            replay(record, drawn(seed))
+
+    with pytest.raises(Refused, match="a mask and its sum have one size"):
+        all_of_it()
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_replayed_is_named(name):
     work, words = REFUSED[name]

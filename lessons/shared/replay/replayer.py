@@ -7,6 +7,7 @@ out. A storage that the record calls dead cannot be read any more. Memory that n
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -145,7 +146,12 @@ def drawing() -> Iterator[None]:
         yield
 
 
+def _other_shape(kind: str, tensor: Tensor, ref: Ref) -> str:
+    return f"`{kind}` makes another tensor on other values: {tuple(tensor.shape)}, and not {ref.size}"
+
+
 BY_VALUE = ("index", "masked_select", "nonzero")  # how much they make depends on the values
+MASKED = "a mask and its sum have one size on all values"
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,9 @@ class Replayer:
         self.record, self.seed, self.until, self.states = record, seed, until, states
         self.whole: dict[int, Tensor] = {}  # of each storage that is alive, all of it as a vector
         self.values: dict[int, int] = {}  # of each, how many there are
+        # Storages of other sizes on other values, such as a selection that is printed, and what is said of them. They
+        # take as much as was recorded, and nothing that is handed out may come of them.
+        self.unknown: dict[int, tuple[Ref, str]] = {}
         self.addresses: set[int] = set()
         self.phase, self.constants, self.bytes = "", 0, 0
         for name, ref in record.inputs.items():
@@ -203,6 +212,8 @@ class Replayer:
                     self._operate(entry)
                 case Freed(storages):
                     for number in storages:
+                        if number in self.unknown:
+                            self.bytes -= self.unknown.pop(number)[0].end
                         if number not in self.inputs and number in self.whole:
                             storage = self.whole.pop(number).untyped_storage()
                             self.addresses.remove(storage._cdata)
@@ -215,7 +226,7 @@ class Replayer:
                     self.found.alive[name], self.found.done[name] = self.bytes, len(self.found.ran)
                     if ref is None:
                         sizes = {number: one.untyped_storage().nbytes() for number, one in self.whole.items()}
-                        self.found.living[name] = sizes
+                        self.found.living[name] = sizes | {n: one.end for n, (one, _) in self.unknown.items()}
                     else:
                         one = self._tensor(ref)
                         self.found.handed[name] = one if one.requires_grad else one.clone()
@@ -255,6 +266,8 @@ class Replayer:
 
     def _tensor(self, ref: Ref) -> Tensor:
         whole = self.whole.get(ref.storage)
+        if ref.storage in self.unknown:
+            raise Refused(self.unknown[ref.storage][1])
         if whole is None:
             raise Refused(f"storage {ref.storage} is read, and is not there: it was freed, or nobody made it")
         if ref.end > whole.untyped_storage().nbytes():
@@ -274,6 +287,14 @@ class Replayer:
 
     def _operate(self, entry: Operator) -> None:
         kind, function = entry.kind, operator(entry.name)
+        refs = tuple(one for one in tree_leaves((entry.given, list(entry.named.values()))) if isinstance(one, Ref))
+        if unknown := [one.storage for one in refs if one.storage in self.unknown]:
+            said = self.unknown[unknown[0]][1]
+            if function._schema.is_mutable and len(unknown) < len(refs):  # type: ignore[attr-defined]
+                raise Refused(said)
+            self._leave_out(entry, said)
+            self._note(entry, refs, True)
+            return
         given = [self._argument(one) for one in entry.given]
         named = {key: self._argument(one) for key, one in entry.named.items()}
         if torch.Tag.nondeterministic_seeded in function.tags:  # type: ignore[attr-defined]
@@ -303,20 +324,33 @@ class Replayer:
         born = False
         for tensor, ref in zip(made, entry.made, strict=True):
             if tensor is not None and ref is not None:
-                born = self._match(kind, tensor, ref) or born
-        launched = kind not in NO_KERNEL and (born or function._schema.is_mutable)  # type: ignore[attr-defined]
-        refs = tuple(one for one in tree_leaves((entry.given, list(entry.named.values()))) if isinstance(one, Ref))
-        made_refs = tuple(one for one in entry.made if one is not None)
-        values = sum(self.values.values())
-        self.found.ran.append(Ran(kind, self.phase, launched, refs, made_refs, self.bytes, values))
+                if kind in BY_VALUE and tensor.shape != ref.size and ref.storage not in self.whole:
+                    self._leave_out(entry, f"{_other_shape(kind, tensor, ref)}; {MASKED}")
+                    born = True
+                else:
+                    born = self._match(kind, tensor, ref) or born
+        self._note(entry, refs, born or function._schema.is_mutable)  # type: ignore[attr-defined]
+
+    def _note(self, entry: Operator, refs: tuple[Ref, ...], works: bool) -> None:
+        made = tuple(one for one in entry.made if one is not None)
+        values = sum(self.values.values()) + sum(math.prod(one.size) for one, _ in self.unknown.values())
+        launched = works and entry.kind not in NO_KERNEL
+        self.found.ran.append(Ran(entry.kind, self.phase, launched, refs, made, self.bytes, values))
+
+    def _leave_out(self, entry: Operator, said: str) -> None:
+        """Leave out an operator whose result has another size on other values: who hands it out is told `said`."""
+        for ref in (one for one in entry.made if one is not None):
+            if ref.storage in self.whole:
+                raise Refused(said)
+            if ref.storage not in self.unknown:
+                self.unknown[ref.storage] = ref, said
+                self.bytes += ref.end
 
     def _match(self, kind: str, tensor: Tensor, ref: Ref) -> bool:
         """Take what an operator returned for what the record says; whether its memory is new."""
         seen = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), str(tensor.dtype)
         if seen != (ref.size, ref.stride, ref.offset, ref.dtype):
-            found = f"`{kind}` makes another tensor on other values: {tuple(tensor.shape)}, and not {ref.size}"
-            wish = "; a mask and its sum have one size on all values" if kind in BY_VALUE else ""
-            raise Refused(found + wish)
+            raise Refused(_other_shape(kind, tensor, ref))
         known = self.whole.get(ref.storage)
         if known is not None:
             if known.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
