@@ -274,7 +274,8 @@ def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> i
     weights = {ref.storage for ref in record.inputs.values()} - {record.inputs["batch 1.0"].storage}
     last = max((i for i, one in enumerate(forward) if one.name == "convolution"), default=-1)
     # What a border was put around for a convolution, which takes it off again.
-    bordered = {ref.storage for one in forward if one.name in BORDERS for ref in one.made if min(ref.size[2:]) > side}
+    made = (ref for one in forward if one.name in BORDERS for ref in one.made if len(ref.size) == 4)
+    bordered = {ref.storage for ref in made if min(ref.size[2:]) > side}
     for i, one in enumerate(forward if original.full_size else ()):
         for ref in (*one.read, *one.made):
             if ref.storage in bordered and (one.name in BORDERS or (one.name == "convolution" and ref in one.read)):

@@ -25,6 +25,9 @@ from lessons.memory.answers import largest_by_counting
 from lessons.shared.checks import BytesCheck
 from lessons.shared.rewrites import Watched
 
+OF_FUNCTIONS = [one for one in SLIPS if isinstance(CHECKS[one[0]], Check)]
+OF_BEHAVIOUR = [one for one in SLIPS if one not in OF_FUNCTIONS]  # each is a program that runs a few times: by turns
+
 NESTED = st.recursive(
     st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -67,7 +70,7 @@ class TestRightAnswers:
 
 
 class TestSlips:
-    @pytest.mark.parametrize(("question", "slip"), SLIPS, ids=answer_id)
+    @pytest.mark.parametrize(("question", "slip"), [*OF_FUNCTIONS, *by_turns(OF_BEHAVIOUR, 1)], ids=answer_id)
     def test_a_slip_is_refused_with_its_own_message(self, question, slip):
         feedback = CHECKS[question](own(slip.function))
         assert feedback.outcome is Outcome.WRONG, feedback
@@ -75,12 +78,8 @@ class TestSlips:
         others = {other.message for other in CHECKS[question].slips} - {slip.message}
         assert not [other for other in others if other in feedback.message]
 
-    # Those of functions: test_checks_functions. Of the others every third, as a check reads the same replay.
-    @pytest.mark.parametrize(
-        ("question", "slip"),
-        by_turns([one for one in SLIPS if not isinstance(CHECKS[one[0]], Check)], 0),
-        ids=answer_id,
-    )
+    # Those of functions: test_checks_functions.
+    @pytest.mark.parametrize(("question", "slip"), by_turns(OF_BEHAVIOUR, 0), ids=answer_id)
     def test_a_slip_earns_no_point_whatever_the_seed(self, question, slip, monkeypatch):
         for seed in by_turns(("0", "1"), 0):
             monkeypatch.setenv("COURSE_SEED", seed)
