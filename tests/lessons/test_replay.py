@@ -199,6 +199,7 @@ BY_SELECTION = {
     "handed out": lambda x, y: x[x > 0] * 2,
     "added up": lambda x, y: x + x[x > 0].sum(),
     "written": lambda x, y: x.clone().index_put_((x > 0,), x[x > 0] * 2),
+    "without repetitions": lambda x, y: (4 * x).int().unique(),
     "scattered": lambda x, y: x.clone().masked_scatter_(y > 0, x[x > 0].repeat(16)),
 }
 

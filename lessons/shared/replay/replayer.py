@@ -150,7 +150,7 @@ def _other_shape(kind: str, tensor: Tensor, ref: Ref) -> str:
     return f"`{kind}` makes another tensor on other values: {tuple(tensor.shape)}, and not {ref.size}"
 
 
-BY_VALUE = ("index", "masked_select", "nonzero")  # how much they make depends on the values
+BY_VALUE = ("index", "masked_select", "nonzero", "_unique2")  # how much they make depends on the values
 MASKED = "a mask and its sum have one size on all values"
 
 
@@ -321,15 +321,12 @@ class Replayer:
         made = [] if out is None else tree_leaves(out, is_leaf=lambda x: x is None)
         if [one is None for one in made] != [one is None for one in entry.made]:
             raise Refused(f"`{kind}` returns something else")
-        born = False
-        for tensor, ref in zip(made, entry.made, strict=True):
-            if tensor is not None and ref is not None:
-                if kind in BY_VALUE and tensor.shape != ref.size and ref.storage not in self.whole:
-                    self._leave_out(entry, f"{_other_shape(kind, tensor, ref)}; {MASKED}")
-                    born = True
-                else:
-                    born = self._match(kind, tensor, ref) or born
-        self._note(entry, refs, born or function._schema.is_mutable)  # type: ignore[attr-defined]
+        pairs = [(one, ref) for one, ref in zip(made, entry.made, strict=True) if one is not None and ref is not None]
+        others = [(one, ref) for one, ref in pairs if kind in BY_VALUE and one.shape != ref.size]
+        if others:
+            self._leave_out(entry, f"{_other_shape(kind, *others[0])}; {MASKED}")
+        new = [True] if others else [self._match(kind, one, ref) for one, ref in pairs]
+        self._note(entry, refs, any(new) or function._schema.is_mutable)  # type: ignore[attr-defined]
 
     def _note(self, entry: Operator, refs: tuple[Ref, ...], works: bool) -> None:
         made = tuple(one for one in entry.made if one is not None)
