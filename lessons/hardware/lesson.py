@@ -289,7 +289,7 @@ reveal(
 #
 # Here with momentum and a context of 512 MiB:
 
-# %% folded=true
+# %% slide="subslide" folded=true
 def by_rule(step, card, up_to):
     """Parameters, bytes of a further sample, batch by rule and by tensors, gradients."""
     at_peak = step.at(up_to)
