@@ -119,9 +119,8 @@ def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
     """The questions of a solution, in order. Raises CourseError for a notebook that is none or was not executed."""
     cells = {kind_of(cell): cell for cell in trusted.cells if kind_of(cell)[0]}
     found = []
-    for (kind, name), cell in cells.items():
-        if kind != "question":
-            continue
+    asked = {name: cell for (kind, name), cell in cells.items() if kind == "question"}
+    for name, cell in asked.items():
         answer, graded = cells.get(("answer", name)), cells.get(("graded", name))
         if answer is None or graded is None or not graded.get("outputs"):
             raise CourseError(f"the solution has no graded output for {name!r}; run `course build` first")

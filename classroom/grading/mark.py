@@ -154,10 +154,9 @@ def partial_points(out_of: int, counts: Counts) -> float:
 
 def unattempted(trusted: NotebookNode) -> Marks:
     """The marks of a learner of whom there is nothing to mark."""
-    return Marks(
-        trusted.metadata.course.topic,
-        tuple(QuestionMark(q.name, q.title, Outcome.NOT_ATTEMPTED, 0, q.points) for q in read_questions(trusted)),
-    )
+    asked = read_questions(trusted)
+    none = tuple(QuestionMark(q.name, q.title, Outcome.NOT_ATTEMPTED, 0, q.points) for q in asked)
+    return Marks(trusted.metadata.course.topic, none)
 
 
 def mark(

@@ -8,7 +8,7 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import unescape
 from pathlib import Path
@@ -175,14 +175,12 @@ def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str,
     return Group(*parts)
 
 
-def _imports_lost(grafted: Graft) -> list[str]:
+def _imports_lost(grafted: Graft) -> Iterator[str]:
     """A line for each answer that imports what runs here and is not there where a teacher grades."""
-    lines = []
     for question in grafted.questions:
         if names := not_in_sandbox(grafted.answers[question.name].source, grafted.trusted):
             lost = ", ".join(f"`{name}`" for name in names)
-            lines.append(f"{question.title}: {lost} will not be there when this is graded; write what you need here.")
-    return lines
+            yield f"{question.title}: {lost} will not be there when this is graded; write what you need here."
 
 
 def _next_step(marks: Marks, root: Path) -> str:

@@ -78,7 +78,8 @@ def collect(source: Path) -> list[Submission]:
         for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
             if not name.startswith((".", "__")):
                 by_learner.setdefault(_learner(_shown(name), form), [])
-    submissions = _without_shared_numbers([_choose(*who, files) for who, files in sorted(by_learner.items())])
+    chosen = [_choose(*who, files) for who, files in sorted(by_learner.items())]
+    submissions = [*_without_shared_numbers(chosen)]
     if not submissions:
         raise CourseError(f"{source} holds no notebooks; submissions end in .ipynb")
     return submissions
@@ -99,19 +100,14 @@ def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]
     return found, wrapper
 
 
-def _without_shared_numbers(submissions: list[Submission]) -> list[Submission]:
+def _without_shared_numbers(submissions: list[Submission]) -> Iterator[Submission]:
     """No number stands for two learners: those that share one are marked without it, and it is said of each."""
-    owners: dict[str, list[Submission]] = defaultdict(list)
     for one in submissions:
-        owners[one.number].append(one)
-    kept = []
-    for one in submissions:
-        others = [other.learner for other in owners[one.number] if other is not one]
+        others = [other.learner for other in submissions if other.number == one.number and other is not one]
         if one.number and others:
             note = f"number {one.number} is also that of {short(', '.join(others))}; it was given to neither"
             one = replace(one, learner=f"{one.learner} ({one.number})", number="", notes=(*one.notes, note))
-        kept.append(one)
-    return kept
+        yield one
 
 
 def _own_name(place: PurePosixPath) -> str:
