@@ -181,8 +181,8 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
             return slip.message
         if seen.follows and seen.counted[1] != "0":
             return (
-                "The weights are right. But with a scale of 1 nothing overflows, not even an outlier, and you "
-                f"returned {seen.counted[1]}: it is the gradients that say whether a batch is skipped."
+                "The weights are right. But in the training with a scale of 1 nothing overflows, not even an outlier, "
+                f"and you returned {seen.counted[1]}: it is the gradients that say whether a batch is skipped."
             )
         if seen.follows:
             wrong = zip(seen.counted, seen.skipped, strict=True)

@@ -29,7 +29,7 @@ Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
 
 SCALE, NO_SCALE = 2.0**16, 1.0
-SCALES = (SCALE, NO_SCALE, SCALE / 2)  # of the trainings; without a scale nothing overflows
+SCALES = (SCALE, NO_SCALE, SCALE / 2)  # of the trainings; in that without a scale nothing overflows
 IMAGES = 512  # so many images that a mean over them makes many values of gradient maps too small
 HIDDEN = 32
 WEIGHTS = (2e-4, 3e-4, 4e-3)  # of the loss among other terms; the learning rate is as much larger

@@ -16,6 +16,7 @@ from course_utils import networks
 from course_utils.machine.hardware import device
 from course_utils.trace import PRECISIONS, training_step
 from course_utils.units import CourseError
+from lessons.half_precision import judge
 from lessons.half_precision.precision import (  # fmt: skip
     Halving,
     bits,
@@ -191,3 +192,17 @@ def test_only_tensor_cores_gain_more_than_traffic() -> None:
     assert speed_up(found, device("A100"), "bfloat16") == speed_up(found, "A100", "float16") > 5
     with pytest.raises(CourseError, match="P100 does not compute in bfloat16"):
         speed_up(found, "P100", "bfloat16")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_where_a_batch_is_too_bright_all_gradients_are_nan_and_else_finite_without_a_scale(seed: int) -> None:
+    bright = 0
+    for training in judge._trainings(seed, seed):
+        for images, labels, weight in training.batches:
+            training.model.zero_grad(set_to_none=True)
+            judge.half_loss(training.model, images, labels, weight).backward()
+            gradients = torch.cat([p.grad.flatten() for p in training.model.parameters() if p.grad is not None])
+            too_bright = float(images.max()) > judge.BRIGHT * 100
+            assert bool(gradients.isnan().all() if too_bright else gradients.isfinite().all())
+            bright += too_bright
+    assert bright == 1
