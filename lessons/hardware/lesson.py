@@ -286,10 +286,11 @@ reveal(
 # is left. So check this moment separately:
 #
 # > 20 bytes · parameters + the batch itself + cuBLAS's 16 MiB ≤ card − context
-#
-# Here with momentum and a context of 512 MiB:
 
-# %% slide="subslide" folded=true
+# %% [markdown] slide="subslide"
+# The rule on this card of 6 GiB, with momentum and a context of 512 MiB:
+
+# %% folded=true
 def by_rule(step, card, up_to):
     """Parameters, bytes of a further sample, batch by rule and by tensors, gradients."""
     at_peak = step.at(up_to)

@@ -375,10 +375,10 @@ reveal(
     ],
 )
 
-# %% [markdown] slide="notes"
+# %% [markdown] slide="subslide"
 # The table is modelled on a P100, at batch 64; *6 even* means six even segments:
 
-# %% slide="subslide" folded=true
+# %% folded=true
 rows = []
 for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
     chain = {"ResNet-50": resnet, "VGG-16": vgg}.get(name) or chain_of(name)

@@ -513,7 +513,10 @@ reveal(
 # vocabulary's, since each piece adds its share to it. *Around the layers* are four things: the embedding's dropout mask, the
 # last layer's output, the last norm's output, and fifteen sixteenths of that output's gradient.
 
-# %% slide="subslide" folded=true
+# %% [markdown] slide="subslide"
+# The lowest of these peaks, by hand and traced:
+
+# %% folded=true
 terms = {
     "weights and two moments": 3 * weights,
     "inputs of twelve layers": inputs,
