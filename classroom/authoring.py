@@ -1,15 +1,15 @@
-"""From `lessons/` to the three notebook folders: read and check percent files, plan notebooks, build them.
+"""From `lessons/` to the three notebooks of a topic, not executed: read and check percent files, plan notebooks.
 
-`plan` is pure: text in, three unexecuted notebooks out, the same for the same source, so that a test can compare what
-is committed with what the source gives. `build` also executes lesson and solution (`execution.py`) and writes files
-whole. CONTRIBUTING.md describes the format an author writes.
+`plan` is the same for the same source, so that a test can compare what is committed with what the source gives.
+`building` executes and writes what is planned. CONTRIBUTING.md describes the format an author writes.
 """
 
 import ast
 import difflib
+import hashlib
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from classroom import deck, execution
-from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, topics
+from classroom import deck
+from classroom.notebooks import as_notebook, topics
 from classroom.questions.core import names_in
-from classroom.workspace import holds_answers
-from course_utils.files import write_whole
 from course_utils.units import CourseError
 
 CELL_MARKER = re.compile(r"# ?%%(\s|$)")
@@ -134,7 +132,7 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
 
 
 def _check_options(cell: SourceCell) -> None:
-    own = {"code": ("folded",), "question": NUMBERS}
+    own = {"code": ("folded", "reads"), "question": NUMBERS}
     allowed = ("slide", "tags", *own.get(cell.kind, ()))
     for key, value in cell.options.items():
         if key not in allowed:
@@ -242,8 +240,8 @@ def _dots(cell: SourceCell, tree: ast.Module, begin: int, solved: str, indent: s
 
 
 def plan(topic: str, root: Path) -> dict[str, Planned]:
-    """The notebooks of one topic, such as "03_memory", by the folder they are for. Pure. Raises AuthoringError."""
-    lesson, exercise = read_topic(topics(root)[topic])
+    """The notebooks of one topic, such as "03_memory", by the folder they are for. Raises AuthoringError."""
+    lesson, exercise = ([_with_digest(cell, root) for cell in cells] for cells in read_topic(topics(root)[topic]))
     _check_questions(exercise)
     for cell in lesson:
         if cell.question:
@@ -251,6 +249,17 @@ def plan(topic: str, root: Path) -> dict[str, Planned]:
     told = [_with_counts(cell, exercise) for cell in lesson]
     kinds = {"notebooks": ("lesson", told), "exercises": ("exercise", exercise), "solutions": ("solution", exercise)}
     return {folder: _notebook(topic, kind, cells) for folder, (kind, cells) in kinds.items() if cells}
+
+
+def _with_digest(cell: SourceCell, root: Path) -> SourceCell:
+    """A cell with a digest of the file it reads, of which its outputs hang as of its code. Raises AuthoringError."""
+    if "reads" not in cell.options:
+        return cell
+    path = root / str(cell.options["reads"])
+    if not path.is_file():
+        raise cell.error(f"reads={cell.options['reads']!r} is no file of the course, such as course_utils/units.py")
+    digest = hashlib.sha256(path.read_text(encoding="utf-8").encode()).hexdigest()[:16]
+    return replace(cell, options={**cell.options, "reads": {cell.options["reads"]: digest}})
 
 
 NUMBER_WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -314,6 +323,8 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         metadata["deletable"] = False
     elif cell.kind == "check":
         metadata["deletable"] = metadata["editable"] = False
+    if "reads" in cell.options:
+        metadata["reads"] = cell.options["reads"]
     tags = list(cell.options.get("tags", []))
     if "slide" in cell.options:
         notes = cell.options["slide"] == "notes"  # a live deck stops at such a cell, and passes one that is skipped
@@ -330,53 +341,3 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-# -- building --------------------------------------------------------------------------------------------------------
-
-
-def build(names: Sequence[str], root: Path) -> None:
-    """Write notebooks/, exercises/ and solutions/ of the topics from lessons/, executing lesson and solution.
-
-    Without names, a notebook whose code is as it was keeps its outputs and is not executed. New figures in outputs
-    tagged `nbval-ignore-output` are no change: delete the file to renew them. A build that fails writes nothing.
-    Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
-    """
-    plans = {topic: plan(topic, root) for topic in chosen(names, topics(root), "topic")}
-    for topic, made in plans.items():
-        if "exercises" in made and holds_answers(root / "exercises" / f"{topic}.ipynb"):
-            raise AuthoringError(f"exercises/{topic}.ipynb holds answers; move the file away, then build")
-    outputs = [output for topic, made in plans.items() for output in _make(topic, made, root, again=bool(names))]
-    for path, notebook in outputs:
-        same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
-        changed = not same and write_whole(path, to_text(notebook))
-        print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
-
-
-def _make(topic: str, made: dict[str, Planned], root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
-    """(path, notebook) of what a topic has, executed where it is to be, `again` or not. Raises AuthoringError."""
-    for folder in sorted(made, key=lambda folder: folder == "notebooks"):  # a solution fails sooner
-        notebook, lines = made[folder].notebook, made[folder].lines
-        path, executed = root / folder / f"{topic}.ipynb", folder != "exercises"
-        path.parent.mkdir(exist_ok=True)  # the kernel runs there
-        kept = _with_outputs(notebook, read_notebook(path)) if executed and not again and path.exists() else None
-        if kept is not None:
-            notebook = kept
-        elif executed:
-            try:
-                notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
-            except execution.CellFailed as failure:
-                file, line = lines[failure.cell_id]
-                raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
-        yield path, notebook
-
-
-def _with_outputs(notebook: NotebookNode, old: NotebookNode) -> NotebookNode | None:
-    """A planned notebook with the outputs of an executed one; None if their code differs, or not all of it was run."""
-    made = as_notebook(notebook)
-    new, ran = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (made, old))
-    if [cell.source for cell in new] != [cell.source for cell in ran] or not all(c.execution_count for c in ran):
-        return None
-    for cell, executed in zip(new, ran, strict=True):
-        cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
-    return made

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from classroom.authoring import SourceCell, build, read_topic
+from classroom.authoring import SourceCell, read_topic
+from classroom.building import build
 from classroom.notebooks import topics
 from course_utils.files import write_whole
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from nbformat import NotebookNode
 
-from classroom.authoring import build
+from classroom.building import build
 from classroom.grading.graft import Graft
 from classroom.grading.library import trusted_imports
 from classroom.grading.mark import Marks, decide, explain

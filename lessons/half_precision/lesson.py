@@ -830,7 +830,7 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 # **How much of it was measured?** Forward and backward, in milliseconds an image, as others timed it; and the model,
 # where the catalogue has the card.
 
-# %% slide="skip" folded=true
+# %% slide="skip" folded=true reads="course_utils/machine/devices.csv"
 rows = []
 for row in HALVES:
     modelled = None

@@ -84,7 +84,7 @@ graded.largest_parameters(largest_parameters)
 # `launch_usd` is `None` where no price is confirmed: leave such cards out. If `bfloat16` is true, only cards that
 # compute in it will do. Cards of one price stay in the order of `cards`.
 
-# %%
+# %% reads="course_utils/machine/devices.csv"
 pd.DataFrame(checks.catalogue(), dtype=object)
 
 

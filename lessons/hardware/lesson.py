@@ -392,7 +392,7 @@ print(f"  tensors alone {alone:,}")
 # of their time. The others from before 2018 need its builds for CUDA 12.6. Before each move, say which card drops out
 # next.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] reads="course_utils/machine/devices.csv"
 hardware_explorer()
 
 # %% [markdown] slide="skip"
@@ -1010,7 +1010,7 @@ pays_from(cases, weeks, back)
 #
 # Claims from a blog of 2014 and a column of 2020, in our words, with where they were published.
 
-# %%
+# %% reads="course_utils/machine/devices.csv"
 judge([13, 14, 17, 18, 47])
 
 # %% [markdown] slide="skip"
@@ -1054,12 +1054,11 @@ for one in (device("T4"), device("B200")):
 # rents on the day they were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a
 # value.
 
-# %% slide="skip" folded=true
-rented = pd.DataFrame(RENTALS)
+# %% slide="skip" folded=true reads="course_utils/machine/devices.csv"
 rows = []
 for card in sorted((*devices(), *SMALL_CARDS.values()), key=lambda card: card.year):
     half = max(card.float16_tflops or 0, card.tensor_tflops or 0)
-    price = card.launch_usd
+    price, rent = card.launch_usd, rent_range(card.name)
     rows.append(
         {
             "card": f"{card.name}{', two dies' if card.dies > 1 else ''}, {card.year}",
@@ -1068,9 +1067,7 @@ for card in sorted((*devices(), *SMALL_CARDS.values()), key=lambda card: card.ye
             "TFLOP/s, float32": card.float32_tflops * card.dies,
             "halves": f"{half * card.dies:g}" if half else "",
             "dollars": "" if price is None else f"{price:,.0f}",
-            "dollars an hour": f"{rent_range(card.name)[0]:.2f}"
-            if card.name in set(rented["device"])
-            else "",
+            "dollars an hour": f"{rent[0]:.2f}" if rent else "",
         }
     )
 catalogue = pd.DataFrame(rows).set_index("card")
@@ -1082,7 +1079,7 @@ def told(what, source):
     print(f"{what}:", source, sep=" " if len(what + source) < 94 else "\n    ")
 
 
-for source, of in rented.groupby("source", sort=False):
+for source, of in pd.DataFrame(RENTALS).groupby("source", sort=False):
     names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
     told(f"an hour of {names}", f"{source}, {days}")
 for card in SMALL_CARDS.values():
@@ -1114,7 +1111,7 @@ against_timings(timed_steps, halves)
 # **Where the ties come from.** The same cards in four lists, images a second of ResNet-50 in float32 and mixed (Lambda's
 # A100 is a PCIe card with 40 GB, NVIDIA's another card):
 
-# %% slide="skip" folded=true
+# %% slide="skip" folded=true reads="course_utils/machine/devices.csv"
 print("by how much lists disagree on how many times as fast one card is as another:")
 for among, cards in (
     ("RTX 3090 and 4090", ("RTX 3090", "RTX 4090")),

@@ -152,7 +152,7 @@ for k, stride, channels in layers:
 # And a pool? It reads its map at the rate of the card's own memory and computes next to nothing. Its copy goes at the
 # rate of the link, so it does not hide:
 
-# %%
+# %% reads="course_utils/machine/devices.csv"
 cards = [device for device in hardware.devices() if device.link is not None]
 ratio = [device.reached_bytes_per_s() / device.link.bytes_per_s for device in cards]
 print(f"own memory over link, {len(cards)} cards: {min(ratio):.0f} to {max(ratio):.0f} times")

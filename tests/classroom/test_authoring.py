@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from multiples import add_topic
 
-from classroom.authoring import DOTS, AuthoringError, build, plan, read_cells
+from classroom.authoring import DOTS, AuthoringError, plan, read_cells
+from classroom.building import build
 from classroom.deck import is_short
 from classroom.notebooks import chosen, outline, read_notebook, to_text, topics
 from course_utils.files import write_whole
