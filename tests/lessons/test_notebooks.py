@@ -15,7 +15,7 @@ from classroom.new_lesson import new_lesson
 from classroom.notebooks import outline, read_notebook, topics
 from classroom.questions.core import Outcome
 from course_utils.files import write_whole
-from course_utils.machine.hardware import devices
+from course_utils.machine.hardware import DEVICES_FILE, devices
 
 PLANS = {topic: plan(topic, ROOT) for topic in topics(ROOT)}
 NOTEBOOKS = [(folder, topic) for topic, made in PLANS.items() for folder in made]
@@ -249,13 +249,13 @@ def test_a_printed_line_fits_a_narrow_window(folder, topic):
                 assert len(longest) <= WIDE, f"{place(folder, topic, cell)}: {said}"
 
 
-def test_the_recipe_for_a_device_builds_every_notebook_that_lists_them():
-    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    built = re.search(r"\*\*A device\.\*\*.*?`course build ([^`]+)`", recipes, re.DOTALL)[1].split()
+def test_a_cell_that_lists_every_device_says_what_it_reads():
+    catalogue = DEVICES_FILE.relative_to(ROOT).as_posix()
     for folder, topic in EXECUTED:
         for cell in committed(folder, topic).cells:
             lists = all(device.name in str(cell.get("outputs")) for device in devices())
-            assert not lists or topic.split("_")[0] in built, f"{place(folder, topic, cell)}: build it there, too"
+            said = f'{place(folder, topic, cell)}: add reads="{catalogue}" to its first line'
+            assert not lists or catalogue in cell.metadata.get("reads", {}), said
 
 
 UNREAD = re.compile(r"<style.*?</style>|<(?!/)[^>]*>", re.DOTALL)  # a tag and its style, which nobody reads
