@@ -131,7 +131,7 @@ def test_what_is_kept_and_what_runs_again_is_what_a_whole_run_gives(before, afte
 WIDEST = "Widest,2031,Blackwell,1,480,,1792,104,boost,,209.5,dense,yes,5,99,Nobody,,,,\n"
 
 
-@pytest.mark.skipif(not THOROUGH, reason="executes every notebook, six minutes; COURSE_TESTS=thorough does")
+@pytest.mark.skipif(not THOROUGH, reason="executes every notebook, ten minutes; COURSE_TESTS=thorough does")
 def test_a_row_of_the_catalogue_changes_no_output_of_the_course_that_is_kept(tmp_path):
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
