@@ -168,7 +168,7 @@ def test_every_link_is_expected_to_reach_one_share_of_its_paper_rate_within_what
     [
         ("K40", "did you mean Tesla K40?"),
         ("titan x", "did you mean Titan X (Maxwell) or Titan X (Pascal)?"),
-        ("RTX 4080", "did you mean RTX 4090 or RTX 2080?"),
+        ("RTX 4O90", "did you mean RTX 4090 or RTX 5090?"),
         ("wheelbarrow", "known are GTX Titan, Tesla K40"),
         ("", "known are GTX Titan, Tesla K40"),
         ("this machine", "course_utils.machine.timing.measure_ceilings().as_device() measures it"),
