@@ -80,29 +80,17 @@ def spare_bytes(card: Device | float, tensor_bytes: int, context_bytes: int | No
 
 @dataclass(frozen=True)
 class Fit:
-    """The verdict on a step and a card. Bytes are those of one die.
+    """The verdict on a step and a card. Bytes are those of one die."""
 
-    Attributes:
-        state: FITS, TIGHT or NO.
-        decided: what stands in the way: TENSORS, CONTEXT, ALLOCATOR or WORKSPACE; empty where it fits.
-        card: what the card is called.
-        card_bytes: what it holds.
-        tensor_bytes: in use at the peak, in the allocator's blocks.
-        context: what the driver and the libraries take of it.
-        beside: bytes of context that the verdict speaks of: the most where it fits or falls short only of that.
-        workspace_bytes: scratch memory that a convolution may want at the moment when that and the tensors are most.
-        tensors_then: bytes in use at that moment.
-    """
-
-    state: str
-    decided: str
-    card: str
-    card_bytes: int
-    tensor_bytes: int
-    context: Context
-    beside: int
-    workspace_bytes: int
-    tensors_then: int
+    state: str  # FITS, TIGHT or NO
+    decided: str  # what stands in the way: TENSORS, CONTEXT, ALLOCATOR or WORKSPACE; empty where it fits
+    card: str  # what the card is called
+    card_bytes: int  # what it holds
+    tensor_bytes: int  # in use at the peak, in the allocator's blocks
+    context: Context  # what the driver and the libraries take of it
+    beside: int  # bytes of context that the verdict speaks of: the most where it fits or falls short only of that
+    workspace_bytes: int  # scratch memory that a convolution may want at the moment when that and the tensors are most
+    tensors_then: int  # bytes in use at that moment
 
     @property
     def context_bytes(self) -> int:
@@ -168,17 +156,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a step asks of a card.
+    """What a step asks of a card."""
 
-    Attributes:
-        requests: of the allocator, for the tensors.
-        scratch: the same, and the scratch memory that convolutions may want.
-        context: what the driver and the libraries take; None for what was seen on the card.
-    """
-
-    requests: Requests
-    scratch: Requests
-    context: Context | None = None
+    requests: Requests  # of the allocator, for the tensors
+    scratch: Requests  # the same, and the scratch memory that convolutions may want
+    context: Context | None = None  # what the driver and the libraries take; None for what was seen on the card
 
     @property
     def tensors(self) -> int:
@@ -263,26 +245,20 @@ def fit(ledger: Ledger, card: Device | float, name: str | None = None, taken: Co
 
 @dataclass(frozen=True)
 class Batches:
-    """How far a card goes, of the batches looked at: every one where `stride` is 1, else those it divides.
+    """How far a card goes, of the batches looked at: every one where `stride` is 1, else those it divides."""
 
-    Attributes:
-        fits: all that were looked at up to this one fit; 0 where there is none.
-        some: the largest of those that fit.
-        tight: the largest whose tensors and the least context are no more than the card; exact, 0 where there is none.
-        stride: how far those looked at are apart.
-    """
-
-    fits: int
-    some: int
-    tight: int
-    stride: int = 1
+    fits: int  # all that were looked at up to this one fit; 0 where there is none
+    some: int  # the largest of those that fit
+    tight: int  # the largest whose tensors and the least context are no more than the card; exact, 0 for none
+    stride: int = 1  # how far those looked at are apart
 
     @property
     def words(self) -> str:
         """As a sentence."""
         if not self.tight:
             return "No batch fits."
-        looked = f" (every {ordinal(self.stride)} was tried)" if self.stride > 1 else ""
+        every = {2: "2nd", 32: "32nd"}.get(self.stride, f"{self.stride:,}th")  # of the powers of two, from 2
+        looked = f" (every {every} was tried)" if self.stride > 1 else ""
         if self.fits == self.some:
             head = f"Largest batch that fits: {self.fits:,}{looked}" if self.fits else "No batch surely fits"
         else:
@@ -291,11 +267,6 @@ class Batches:
         if self.some == self.tight:
             return f"{head}."
         return f"{head}; up to {self.tight:,} it depends on the context, on how blocks fall and on workspace."
-
-
-def ordinal(number: int) -> str:
-    """Such as "4th": of the powers of two, from 2."""
-    return {2: "2nd", 32: "32nd"}.get(number, f"{number:,}th")
 
 
 def with_room(step: StepTrace, card: Device | float, context_bytes: int | None = None) -> int:
@@ -349,19 +320,12 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
 
 @dataclass(frozen=True)
 class CardFit:
-    """How a step stands on one device.
-
-    Attributes:
-        device: the card.
-        state: FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step.
-        verdict: what `fit` says of it, whatever its arithmetic.
-        largest_batch: all up to it fit; 0 if not even one sample does, None where memory does not grow with it.
-    """
+    """How a step stands on one device."""
 
     device: Device
-    state: str
-    verdict: Fit
-    largest_batch: int | None
+    state: str  # FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step
+    verdict: Fit  # what `fit` says of it, whatever its arithmetic
+    largest_batch: int | None  # all up to it fit; 0 if not even one sample does, None where memory does not grow
 
 
 def on_cards(
