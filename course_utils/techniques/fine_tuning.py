@@ -160,19 +160,10 @@ def eight_bit_state(parameter: Tensor) -> list[Tensor]:
     return [like(parameter.shape, dtype=torch.uint8) for _ in range(2)] + [like(blocks) for _ in range(2)]
 
 
-def fused(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam or AdamW that updates in one kernel: two moments in the dtype of the weights."""
-    return OneKernel(parameters, lambda parameter: [torch.empty_like(parameter), torch.empty_like(parameter)])
-
-
-def eight_bit(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam or AdamW with both moments in 8 bits."""
-    return OneKernel(parameters, eight_bit_state)
-
-
-def on_host(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """An optimizer whose state is in the memory of the host."""
-    return OneKernel(parameters, lambda parameter: [])
+# Adam or AdamW in one kernel: two moments in the dtype of the weights, both in 8 bits, and the state on the host.
+fused = partial(OneKernel, state=lambda parameter: [torch.empty_like(parameter), torch.empty_like(parameter)])
+eight_bit = partial(OneKernel, state=eight_bit_state)
+on_host = partial(OneKernel, state=lambda parameter: [])
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

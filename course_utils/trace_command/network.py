@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Network:
     trace: Callable[[nn.Module, Settings, Any], StepTrace]  # (model, settings, optimizer) -> its step
     tokens: bool = False  # whether it reads token ids
     cached: bool = False  # whether it keeps keys and values in inference
+    _steps: dict[Settings, StepTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @functools.cached_property
     def blocks(self) -> int:
@@ -62,10 +63,6 @@ class Network:
     def norms(self) -> bool:
         """Whether it has batch norms, whose result depends on what is in the batch."""
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.model.modules())
-
-    @functools.cached_property
-    def _steps(self) -> dict[Settings, StepTrace]:
-        return {}
 
     def dtype(self, settings: Settings) -> str:
         """Of most weights."""
@@ -94,15 +91,8 @@ class Network:
 
     def changed(self, settings: Settings) -> nn.Module:
         """The network as the settings want it: a copy without numbers, or the very one where nothing changes."""
-        changes = (
-            settings.weights,
-            settings.rank,
-            settings.four_bit,
-            settings.checkpoint,
-            settings.in_backward,
-            not settings.trains,
-        )
-        if not any(changes):
+        changed = settings.weights or settings.rank or settings.four_bit or settings.checkpoint or settings.in_backward
+        if not changed and settings.trains:
             return self.model
         model = on_shapes(self.model)
         if settings.weights:
