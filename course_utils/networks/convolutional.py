@@ -39,8 +39,7 @@ class AverageTo(nn.Module):
         return F.adaptive_avg_pool2d(maps, self.size)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# ImageNet networks
+# -- ImageNet networks ------------------------------------------------------------------------------------------------
 
 
 def alexnet() -> nn.Sequential:

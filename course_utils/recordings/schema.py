@@ -33,7 +33,6 @@ class RecordingError(CourseError):
 
 
 LARGEST = 2**63
-NONE: Mapping[str, Any] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,7 @@ SECTIONS: dict[type[Any], str] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# To JSON and back
+# -- To JSON and back -------------------------------------------------------------------------------------------------
 
 
 def _key(item: dataclasses.Field[Any]) -> str:
@@ -209,7 +207,7 @@ def _demand(right: bool, place: str, what: str) -> None:
         raise _Fault(f"{place or 'top level'}: {what}")
 
 
-def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = NONE) -> Any:
+def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
     """The value as the type its dataclass gives it; raises _Fault."""
     got, inner = f"got {_name(value)}", [each for each in typing.get_args(kind) if each is not type(None)]
     if isinstance(kind, types.UnionType):  # X | None is the only union of the schema

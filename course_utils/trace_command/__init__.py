@@ -134,8 +134,7 @@ def make_report(options: argparse.Namespace) -> Report:
         bench.notes.append(f"{card.name} has no arithmetic in bfloat16: there write float16.")
     if settings.rank:
         wide = "As peft prepares it, all that is not in 4 bits is float32." if settings.four_bit else ""
-        bench.notes.append(wide or "Adapters have the dtype of the weights beside them.")
-        bench.notes[-1] += " Adapters have no dropout."
+        bench.notes.append(f"{wide or 'Adapters have the dtype of the weights beside them.'} Adapters have no dropout.")
     if not settings.trains and not network.cached:
         bench.notes.append("Of a network of your own the forward pass is traced: no keys and values are kept.")
     return Report(
@@ -181,10 +180,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     Raises:
         CourseError: numbers out of range, or options that exclude each other.
     """
-    require_whole("--batch", options.batch, error=CourseError)
-    require_whole("--accumulate", options.accumulate, error=CourseError)
-    for name in ("lora", "qlora"):
-        require_whole(f"--{name}", getattr(options, name), 0)
+    for name, least in (("batch", 1), ("accumulate", 1), ("lora", 0), ("qlora", 0)):
+        require_whole(f"--{name}", getattr(options, name), least)
     if options.batch % options.accumulate:
         raise CourseError(
             f"--accumulate must divide the batch, and {options.accumulate:,} does not divide {options.batch:,}"

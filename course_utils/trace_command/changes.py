@@ -119,8 +119,7 @@ class Workbench:
             yield from self._of_training(dtype)
         if dtype == "float32" and not now.four_bit:
             lost = "an update below 1/512 of its weight is lost" if now.trains else "8 significant bits"
-            settings: dict[str, Any] = {"weights": "bfloat16", "precision": "float32"}
-            yield Change("bfloat16 weights", lost, ROUNDING, settings)
+            yield Change("bfloat16 weights", lost, ROUNDING, {"weights": "bfloat16", "precision": "float32"})
         if not now.trains and network.tokens and network.blocks:
             settings = {"weights": now.weights or "bfloat16", "four_bit": True}
             yield Change("4-bit weights", "4 bits of each weight; made wide for every product", ROUNDING, settings)

@@ -74,11 +74,10 @@ def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
         raise CourseError(
             f"no optimizer is called {name!r}: choose one of {', '.join(NAMES)}, or write MODULE:FUNCTION of your own"
         )
-    found = resolved(name, "optimizer")
+    found: MakeOptimizer = resolved(name, "optimizer")
     if not callable(found):
         raise CourseError(f"{name} is no function of a list of parameters, but of type {type(found).__name__}")
-    made: MakeOptimizer = found
-    return made
+    return found
 
 
 def alone(name: str, make: str | MakeOptimizer | None) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
