@@ -154,11 +154,7 @@ def as_json(value: Any) -> Any:
 
 
 def write(contents: Contents, path: Path) -> None:
-    """Write the file whole, one entry a line.
-
-    Raises:
-        RecordingError: the place cannot be written to.
-    """
+    """Write the file whole, one entry a line. Raises RecordingError where the place cannot be written to."""
     text, lines = partial(json.dumps, ensure_ascii=False, allow_nan=False), []
     for name, value in as_json(contents).items():
         rows = "[\n  " + ",\n  ".join(map(text, value)) + "\n]" if isinstance(value, list) and value else text(value)

@@ -273,10 +273,7 @@ def with_room(step: StepTrace, card: Device | float, context_bytes: int | None =
     """The largest batch whose tensors, in blocks, and the context are no more than the card; 0 if there is none.
 
     Exact, and without a replay: above it nothing helps, up to it the allocator may still fail. Without `context_bytes`
-    the least that is assumed is taken.
-
-    Raises:
-        CourseError: memory does not grow with the batch, so that there is no largest one.
+    the least that is assumed is taken. Raises CourseError where memory does not grow with the batch.
     """
     left = _bytes_of(card) - (_context_of(card, None).least if context_bytes is None else context_bytes)
     bound = step.largest_batch(left)
@@ -294,10 +291,8 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
     A larger batch may fit where a smaller one does not: how blocks fall decides. So batches are looked at one by one,
     from the first whose tensors take more than CERTAIN of what the context leaves to the last that they leave room for:
     all of them where there are at most LOOKS, else those that the smallest sufficient power of two divides. The answer
-    depends on the step, the card and the context alone; it is found once for each.
-
-    Raises:
-        CourseError: memory does not grow with the batch, so that there is no largest one.
+    depends on the step, the card and the context alone; it is found once for each. Raises CourseError where memory
+    does not grow with the batch.
     """
     held, taken = _bytes_of(card), _context_of(card, taken)
     key = held, taken.least, taken.most

@@ -34,12 +34,8 @@ NF4 = (
 class LoRA(nn.Module):
     """A layer that stays as it is, and beside it a trained product of two thin matrices, 0 at the start.
 
-    Args:
-        base: what is kept, a map of the last dimension.
-        inputs: its width.
-        outputs: the width of its result.
-        rank: columns of the thin matrices.
-        like: a tensor whose dtype and device the thin matrices have.
+    `base` maps the last dimension from `inputs` to `outputs`; the matrices have `rank` columns, and dtype and device of
+    the tensor `like`.
     """
 
     def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, like: Tensor) -> None:
@@ -132,9 +128,7 @@ def dequantised(packed: Tensor, scales: Tensor, shape: tuple[int, int], dtype: t
 class OneKernel(torch.optim.Optimizer):
     """An optimizer that updates each weight in one kernel, with nothing made besides. It counts: it does not train.
 
-    Args:
-        parameters: to be updated.
-        state: of a parameter, the tensors that the card keeps for it.
+    `state` makes the tensors that the card keeps for a parameter.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], state: Callable[[nn.Parameter], list[Tensor]]) -> None:

@@ -84,11 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
-    """Run `course trace`.
-
-    Raises:
-        CourseError: no such builder, one that raises, no such card, or a step that cannot be traced.
-    """
+    """Run `course trace`. Raises CourseError for no such builder or card, or what cannot be built or traced."""
     options = parser().parse_args(arguments)
     report = make_report(options)
     print(json.dumps(as_json(report), indent=2) if options.json else "\n".join(lines(report)))
@@ -103,11 +99,7 @@ def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
 
 
 def make_report(options: argparse.Namespace) -> Report:
-    """Trace the step, and every change to it that may help.
-
-    Raises:
-        CourseError: as `trace_command`.
-    """
+    """Trace the step, and every change to it that may help. Raises CourseError as `trace_command` does."""
     card, settings = card_of(options.card), settings_of(options)
     if options.context is None:
         taken = context(card if isinstance(card, Device) else None)
@@ -175,11 +167,7 @@ def in_words(network: Network, settings: Settings) -> str:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The step that is asked for.
-
-    Raises:
-        CourseError: numbers out of range, or options that exclude each other.
-    """
+    """The step that is asked for. Raises CourseError for numbers out of range, or options that exclude each other."""
     for name, least in (("batch", 1), ("accumulate", 1), ("lora", 0), ("qlora", 0)):
         require_whole(f"--{name}", getattr(options, name), least)
     if options.batch % options.accumulate:
@@ -203,11 +191,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def network_of(options: argparse.Namespace) -> Network:
-    """The network that is asked for.
-
-    Raises:
-        CourseError: there is no such network, or what goes in is not said.
-    """
+    """The network that is asked for. Raises CourseError where there is none, or what goes in is not said."""
     if bool(options.builder) == bool(options.hf):
         raise CourseError("give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json")
     if options.hf:
@@ -223,11 +207,7 @@ def network_of(options: argparse.Namespace) -> Network:
 
 
 def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
-    """The shape that --input names, and the dtype.
-
-    Raises:
-        CourseError: it is missing, no whole numbers, or no such dtype.
-    """
+    """The shape that --input names, and the dtype. Raises CourseError where it is missing or names none."""
     if text is None:
         raise CourseError("--input is missing: give the shape of one sample, such as --input 3,224,224 or int64:1024")
     kind, _, shape = text.rpartition(":")
@@ -240,11 +220,7 @@ def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
 
 
 def card_of(text: str | None) -> Device | int | None:
-    """The card that --card names: one of the catalogue, or so many GiB.
-
-    Raises:
-        CourseError: no such card; the message names the nearest.
-    """
+    """The card that --card names, or so many GiB. Raises CourseError for no such card, and names the nearest."""
     if text is None:
         return None
     try:

@@ -43,13 +43,11 @@ def build(name: str) -> nn.Module:
 
 
 def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes: int | None, loss: str) -> Network:
-    """A network as built, and its step.
+    """A network as built, and its step on samples of such a shape and dtype.
 
     Args:
-        name: what to call it.
-        model: as `build` returns it.
-        shape: of one sample.
-        dtype: of its values.
+        name, model: what to call it, and it as `build` returns it.
+        shape, dtype: of one sample.
         classes: columns of the output, to be checked; None does not.
         loss: one of LOSSES, MODULE:FUNCTION of (model, x), or empty for what goes with the input.
 
@@ -124,11 +122,7 @@ def _returned(model: nn.Module, batch: Any) -> Tensor:
 
 
 def transformer(path: Path, sequence: int | None) -> Network:
-    """A model of transformers by its config.
-
-    Raises:
-        CourseError: no such file, no transformers, or no model comes of it.
-    """
+    """A model of transformers by its config. Raises CourseError for no such file, package or model."""
     if not path.is_file():
         raise CourseError(f"there is no file {path}")
     try:

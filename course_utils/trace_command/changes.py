@@ -65,14 +65,7 @@ class Help:
 
 
 class Workbench:
-    """Tries changes on a network's step.
-
-    Args:
-        network: whose step.
-        settings: as asked for.
-        card: or its bytes; None for no verdicts.
-        taken: what the driver takes of it.
-    """
+    """Tries changes on a network's step, with verdicts on a card, or on so many bytes, where one is given."""
 
     def __init__(self, network: Network, settings: Settings, card: Device | int | None, taken: Context) -> None:
         self.network, self.settings, self.card, self.taken = network, settings, card, taken
@@ -88,11 +81,7 @@ class Workbench:
         return None if self.card is None else fit(ledger, self.card, taken=self.taken)
 
     def with_changes(self, *changes: Change) -> Help:
-        """The step with these changes, traced.
-
-        Raises:
-            CourseError: it cannot be traced.
-        """
+        """The step with these changes, traced. Raises CourseError if it cannot be."""
         settings = replace(self.settings, **{name: value for one in changes for name, value in one.settings.items()})
         ledger = self.at(settings)
         costs = [one.cost if isinstance(one.cost, str) else one.cost() for one in changes]

@@ -59,11 +59,7 @@ def _muon(model: nn.Module) -> MakeOptimizer:
 
 
 def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
-    """What `training_step` takes for a name, or for MODULE:FUNCTION of a list of parameters.
-
-    Raises:
-        CourseError: it is neither.
-    """
+    """What `training_step` takes for a name, or for MODULE:FUNCTION of parameters. Raises CourseError for neither."""
     if name in DEFAULTS:
         return name
     if name in MADE:

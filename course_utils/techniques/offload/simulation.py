@@ -41,8 +41,7 @@ def run(
         bytes_per_s: rate of the link.
         latency: seconds every copy takes besides.
         window: tensors in flight, 0 or more.
-        policy: kept in the schedule.
-        algorithm: kept in the schedule.
+        policy, algorithm: kept in the schedule.
         prefetch: whether anything is fetched ahead of use.
 
     Raises:

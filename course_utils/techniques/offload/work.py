@@ -132,10 +132,8 @@ def pytorch_step(ledger: Ledger, device: Device | str, precision: str = "float32
     """The step as PyTorch runs it: every operator a kernel, every tensor alive as the trace says.
 
     What may move is what autograd keeps: the maps, indices and masks made in the forward pass and used in the backward
-    pass. Input and labels stay, as the training loop holds them. The workspace is the ledger's.
-
-    Raises:
-        CourseError: the trace does not say which tensors its operators use.
+    pass. Input and labels stay, as the training loop holds them. The workspace is the ledger's. Raises CourseError if
+    the trace does not say which tensors its operators use.
     """
     tape = step_of(ledger)
     fast, slow = kernel_seconds(ledger, device, precision)
