@@ -22,10 +22,9 @@ def _with_relu(name: str, convolution: nn.Conv2d) -> list[tuple[str, nn.Module]]
 
 
 class AverageTo(nn.Module):
-    """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass untouched.
+    """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass, not even copied.
 
-    It lets a network with a dense head take other image sizes with the same parameters, and costs nothing, not even
-    a copy, at the size of the paper.
+    It lets a network with a dense head take other image sizes with the same parameters.
     """
 
     def __init__(self, size: int) -> None:

@@ -94,7 +94,11 @@ class Network:
         changed = settings.weights or settings.rank or settings.four_bit or settings.checkpoint or settings.in_backward
         if not changed and settings.trains:
             return self.model
-        model = on_shapes(self.model)
+        memo: dict[int, Any] = {  # parameters without numbers, so that changing them costs nothing
+            id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+            for p in self.model.parameters()
+        }
+        model = copy.deepcopy(self.model, memo)
         if settings.weights:
             model.to(getattr(torch, settings.weights))
         if settings.rank or settings.four_bit:
@@ -117,15 +121,6 @@ class Network:
             kept = getattr(self.changed(settings).to("meta").eval()(input_ids=ids), "past_key_values", None)
         tensors = [t for layer in getattr(kept, "layers", ()) for t in (layer.keys, layer.values)]
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
-
-
-def on_shapes(model: nn.Module) -> nn.Module:
-    """A copy whose parameters have no numbers, so that changing it costs nothing."""
-    memo: dict[int, Any] = {
-        id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
-        for p in model.parameters()
-    }
-    return copy.deepcopy(model, memo)
 
 
 def dtype_of(model: nn.Module) -> str:

@@ -210,5 +210,4 @@ class Schedule:
     def away(self, seconds: npt.ArrayLike, tensors: Int64) -> Bools:
         """Whether the memory of moved tensors is free at a time; the two are broadcast against each other."""
         at = np.asarray(seconds)
-        free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
-        return free
+        return (self.released[tensors] <= at) & (at < self.returned[tensors])

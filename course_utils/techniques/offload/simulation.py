@@ -121,8 +121,7 @@ class _Run:
             if self.window == 0 and self.back:
                 yield next(reversed(self.back.values())), LATE
         for tensor in self.needed.get(kernel, ()):
-            missing = tensor not in self.back
-            if missing:
+            if tensor not in self.back:
                 self.back[tensor] = self._copy(tensor, BACK, now, kernel, on_demand=True)
             copy = self.back[tensor]
             yield copy, ON_DEMAND if self.copies[copy].on_demand else LATE

@@ -107,8 +107,7 @@ class Work:
     @cached_property
     def movable(self) -> Bools:
         """(S,) True for the tensors a policy can choose from."""
-        movable: Bools = self.leaves >= 0
-        return movable
+        return self.leaves >= 0
 
     @cached_property
     def feeds_convolution(self) -> Bools:
