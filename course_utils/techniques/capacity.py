@@ -20,7 +20,6 @@ gpu_ladder` says how often the verdict errs.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,12 +30,12 @@ from course_utils.machine.context import CONTEXT_BYTES, Context, context, known_
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
-from course_utils.units import GIB, CourseError, format_bytes
+from course_utils.units import GIB, format_bytes
 
 __all__ = [
     "ALLOCATOR", "CANNOT", "CONTEXT", "CONTEXT_BYTES", "FITS", "NO", "TENSORS", "TIGHT", "WORKSPACE", "Batches",
     "CardFit", "Context", "Demand", "Fit", "card_name", "cheapest", "context", "demand", "fit", "known_context",
-    "largest_batch", "on_cards", "room_for_tensors", "smallest", "spare_bytes", "with_room",
+    "largest_batch", "room_for_tensors", "smallest", "spare_bytes", "with_room",
 ]  # fmt: skip
 # A step whose tensors are at most this share of what the context leaves, but for a few segments, is taken to fit
 # without a replay: in the networks of the course the allocator reserves at most 1.51 times the peak, if it can.
@@ -321,35 +320,6 @@ class CardFit:
     state: str  # FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step
     verdict: Fit  # what `fit` says of it, whatever its arithmetic
     largest_batch: int | None  # all up to it fit; 0 if not even one sample does, None where memory does not grow
-
-
-def on_cards(
-    step: StepTrace, batch: int, devices: Iterable[Device], taken: Context | None = None, largest: bool = True
-) -> list[CardFit]:
-    """How a step stands on every device, in their order.
-
-    Args:
-        step: the step at every batch, traced for "cuda".
-        batch: samples in the batch.
-        devices: such as `course_utils.machine.hardware.devices()`.
-        taken: what the driver and the libraries take of each; what was seen on such cards if not given.
-        largest: whether to find the largest batch of each too, which takes most of the time; None stands for it if not.
-
-    Raises:
-        CourseError: batch is not a whole number of 1 or more.
-    """
-    asked = demand(step.at(batch), taken)
-    _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
-    found = []
-    for device in devices:
-        verdict = asked.on(device)
-        state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        most = None
-        if largest:
-            with suppress(CourseError):  # memory does not grow with the batch, so that there is no largest one
-                most = largest_batch(step, device, taken).fits
-        found.append(CardFit(device, state, verdict, most))
-    return found
 
 
 def smallest(fits: Iterable[CardFit]) -> CardFit | None:
