@@ -72,14 +72,11 @@ QUICK = Extent(
 
 @dataclass(frozen=True)
 class Item:
-    """Something to measure: its name, what it may take in seconds, and the measuring, one entry after another.
-
-    `run` gets the time by `time.monotonic()` at which it should be done.
-    """
+    """Something to measure."""
 
     name: str
-    cap: float
-    run: Callable[[float], Iterator[Entry]]
+    cap: float  # what it may take, in seconds
+    run: Callable[[float], Iterator[Entry]]  # by `time.monotonic()`, when it should be done -> one entry after another
 
 
 def sweep(

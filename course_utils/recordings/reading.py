@@ -71,8 +71,7 @@ class Recording:
     def transfer(self, count: int, pinned: bool = True) -> float:
         """Seconds that `count` bytes take to the device; between recorded sizes, on the straight line between them.
 
-        Raises:
-            CourseError: no such transfers are in the recording.
+        Raises CourseError where no such transfers are in the recording.
         """
         kind = (pinned, DIRECTIONS[0])
         found = [each for each in self.contents.transfers if (each.pinned, each.direction) == kind]

@@ -168,8 +168,7 @@ def write(contents: Contents, path: Path) -> None:
 def read(path: Path) -> Contents:
     """The contents of a recording's file, every key and value checked.
 
-    Raises:
-        RecordingError: it cannot be read, is of an unknown format, or has a fault; the message names the first one.
+    Raises RecordingError if it cannot be read, is of an unknown format, or has a fault, of which it names the first.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

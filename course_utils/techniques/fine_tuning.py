@@ -103,8 +103,7 @@ class _Product(torch.autograd.Function):
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A weight as NF4: two values a byte, and a float32 scale for every BLOCK_4_BIT of them.
 
-    Raises:
-        CourseError: its values are no whole number of blocks.
+    Raises CourseError where its values are no whole number of blocks.
     """
     if weight.numel() % BLOCK_4_BIT:
         raise CourseError(f"a weight of {weight.numel():,} values is no whole number of blocks of {BLOCK_4_BIT}")

@@ -71,8 +71,7 @@ class Network:
     def step(self, settings: Settings) -> StepTrace:
         """The step at every micro-batch, traced once for each setting but the batch.
 
-        Raises:
-            CourseError: a step that cannot be traced, or settings that exclude each other.
+        Raises CourseError for a step that cannot be traced, or settings that exclude each other.
         """
         if settings.in_backward and settings.accumulate > 1:
             raise CourseError("an update within the backward pass leaves no gradients to accumulate")

@@ -79,8 +79,7 @@ def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
 def alone(name: str, make: str | MakeOptimizer | None) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
     """The optimizer of one weight, where each has its own.
 
-    Raises:
-        CourseError: it is fused, which shapes have no kernels for within a backward pass, or for all weights at once.
+    Raises CourseError if it is fused, for which shapes have no kernels in a backward pass, or for all weights at once.
     """
     if isinstance(make, str):
         kind, settings = DEFAULTS[make]

@@ -76,8 +76,7 @@ def simulate_work(
 ) -> Schedule:
     """`simulate` on kernels and tensors at hand, for many policies of one step; of what they move, one in `every`.
 
-    Raises:
-        CourseError: an unknown policy or algorithm, or a window or `every` below 1.
+    Raises CourseError for an unknown policy or algorithm, or a window or `every` below 1.
     """
     require_one_of("policy", policy, POLICIES)
     require_one_of("algorithm", algorithm, ALGORITHMS)
