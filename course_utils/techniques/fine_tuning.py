@@ -57,11 +57,7 @@ class FourBit(nn.Module):
     """A linear layer whose weight is kept in 4 bits a value, and made wide again whenever it is used.
 
     The product is in the dtype that the weight had, and what is returned in that of the input, as in bitsandbytes.
-
-    Args:
-        linear: the layer to take over, with its bias.
-        keeps: the wide copy is left to autograd, which holds it for the backward pass; else it is made twice, as
-            bitsandbytes does.
+    With `keeps`, autograd holds the wide copy for the backward pass; else it is made twice, as bitsandbytes does.
     """
 
     def __init__(self, linear: Any, keeps: bool = False) -> None:
@@ -175,22 +171,10 @@ def widths(layer: nn.Module) -> tuple[int, int]:
     return 0, 0
 
 
-def linears(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-    """Every linear layer of its blocks that runs as a module: the module that holds it, its name there, the layer."""
-    return [
-        (parent, name, child)
-        for block in blocks_of(model)
-        for parent in block.modules()
-        if not isinstance(parent, nn.MultiheadAttention)  # takes the weight past the layer
-        for name, child in parent.named_children()
-        if any(widths(child))
-    ]
-
-
 def adapt(
     model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False, widened: bool = False,
     beside: Collection[str] = (),
-) -> nn.Module:  # fmt: skip
+) -> None:  # fmt: skip
     """A model changed in place: frozen, the linear layers of its blocks in 4 bits or with LoRA beside them, or both.
 
     Args:
@@ -206,7 +190,14 @@ def adapt(
         CourseError: its blocks have no linear layers.
     """
     model.requires_grad_(False)
-    found = linears(model)
+    found: list[tuple[nn.Module, str, Any]] = [  # what holds a linear layer that runs as a module, its name there, it
+        (parent, name, child)
+        for block in blocks_of(model)
+        for parent in block.modules()
+        if not isinstance(parent, nn.MultiheadAttention)  # takes the weight past the layer
+        for name, child in parent.named_children()
+        if any(widths(child))
+    ]
     if not found:
         raise CourseError("LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none")
     for parent, name, linear in found:
@@ -217,7 +208,6 @@ def adapt(
     for parameter in model.parameters() if widened else ():
         if parameter.is_floating_point():
             parameter.data = parameter.data.float()
-    return model
 
 
 def step_in_backward(model: nn.Module, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> None:

@@ -170,22 +170,21 @@ def settings_of(options: argparse.Namespace) -> Settings:
     """The step that is asked for. Raises CourseError for numbers out of range, or options that exclude each other."""
     for name, least in (("batch", 1), ("accumulate", 1), ("lora", 0), ("qlora", 0)):
         require_whole(f"--{name}", getattr(options, name), least)
-    if options.batch % options.accumulate:
-        raise CourseError(
-            f"--accumulate must divide the batch, and {options.accumulate:,} does not divide {options.batch:,}"
-        )
+    batch, parts = options.batch, options.accumulate
+    if batch % parts:
+        raise CourseError(f"--accumulate must divide the batch, and {parts:,} does not divide {batch:,}")
     if options.lora and options.qlora:
         raise CourseError("give either --lora or --qlora, not both")
     optimizer = options.optimizer if ":" in options.optimizer else options.optimizer.lower()
     inference = options.inference or optimizer == "none"
-    training = {"--accumulate": options.accumulate > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
+    training = {"--accumulate": parts > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
                 "--in-backward": options.in_backward}  # fmt: skip
     if inference and (wrong := [name for name, given in training.items() if given]):
         raise CourseError(f"--inference trains nothing: leave out {wrong[0]}")
     weights = options.weights or ("bfloat16" if options.qlora else "")
     return Settings(
-        options.batch, "none" if inference else optimizer, options.precision, weights,
-        options.sequence or 0, options.accumulate, options.checkpoint,
+        batch, "none" if inference else optimizer, options.precision, weights,
+        options.sequence or 0, parts, options.checkpoint,
         0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward, options.zero_grad,
     )  # fmt: skip
 

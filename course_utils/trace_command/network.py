@@ -84,8 +84,8 @@ class Network:
             make = maker(key.optimizer, model) if key.trains else None
             if key.in_backward:
                 step_in_backward(model, alone(key.optimizer, make))
-                make = _nothing
-            self._steps[key] = self.trace(model, key, make)
+            # What is updated in the backward pass leaves nothing to an optimizer behind it.
+            self._steps[key] = self.trace(model, key, (lambda _: []) if key.in_backward else make)
         return self._steps[key]
 
     def changed(self, settings: Settings) -> nn.Module:
@@ -129,7 +129,3 @@ def dtype_of(model: nn.Module) -> str:
         if parameter.is_floating_point() and not name.endswith(".scales"):
             values[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return values.most_common(1)[0][0] if values else "float32"
-
-
-def _nothing(parameters: list[nn.Parameter]) -> list[torch.optim.Optimizer]:
-    return []
