@@ -38,9 +38,6 @@ class AverageTo(nn.Module):
         return F.adaptive_avg_pool2d(maps, self.size)
 
 
-# -- ImageNet networks ------------------------------------------------------------------------------------------------
-
-
 def alexnet() -> nn.Sequential:
     """AlexNet in its single-tower form: input 3×224×224, 61,100,840 parameters.
 

@@ -1,8 +1,4 @@
-"""What lessons ask of a GPU, answered by a recording or measured on the spot: the same questions, the same types.
-
-`gpu()` gives the machine's own GPU (`Live`), else the newest recording (`Recording`), else None; `sentence` is the line
-that goes under a figure in each of the three cases.
-"""
+"""What lessons ask of a GPU, answered by a recording or measured on the spot: the same questions, the same types."""
 
 import itertools
 from collections.abc import Sequence

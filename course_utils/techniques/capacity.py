@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
@@ -305,8 +306,7 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
         def fits(batch: int) -> bool:
             return demand(step.at(batch)).scratch.fit_in(room)
 
-        first = next((batch for batch in looked if not fits(batch)), None)
-        every = max([sure, *(batch for batch in looked if first is None or batch < first)])
+        every = max([sure, *takewhile(fits, looked)])
         some = next((batch for batch in reversed(looked) if batch > every and fits(batch)), every)
         step._largest[key] = every, some, tight, stride
     return Batches(*step._largest[key])
