@@ -12,9 +12,7 @@ from torch import nn
 
 from course_utils.networks.convolutional import (
     VGG_GROUPS,
-    BasicBlock,
     Bottleneck,
-    Inception,
     alexnet,
     alexnet_two_column,
     googlenet,
@@ -28,9 +26,8 @@ from course_utils.networks.convolutional import (
 from course_utils.networks.small import kaggle_mlp, mlp, small_cnn
 
 __all__ = [
-    "NETWORKS", "VGG_GROUPS", "BasicBlock", "Bottleneck", "Inception", "Network",
-    "alexnet", "alexnet_two_column", "googlenet", "kaggle_mlp", "mlp", "overfeat", "resnet34", "resnet50",
-    "resnet101", "small_cnn", "vgg16", "vgg_deep",
+    "NETWORKS", "VGG_GROUPS", "Bottleneck", "Network", "alexnet", "alexnet_two_column", "googlenet", "kaggle_mlp",
+    "mlp", "overfeat", "resnet34", "resnet50", "resnet101", "small_cnn", "vgg16", "vgg_deep",
 ]  # fmt: skip
 
 

@@ -22,10 +22,9 @@ def _with_relu(name: str, convolution: nn.Conv2d) -> list[tuple[str, nn.Module]]
 
 
 class AverageTo(nn.Module):
-    """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass untouched.
+    """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass, not even copied.
 
-    It lets a network with a dense head take other image sizes with the same parameters, and costs nothing, not even
-    a copy, at the size of the paper.
+    It lets a network with a dense head take other image sizes with the same parameters.
     """
 
     def __init__(self, size: int) -> None:
@@ -37,10 +36,6 @@ class AverageTo(nn.Module):
         if tuple(maps.shape[-2:]) == (self.size, self.size):
             return maps
         return F.adaptive_avg_pool2d(maps, self.size)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# ImageNet networks
 
 
 def alexnet() -> nn.Sequential:
@@ -103,13 +98,13 @@ def _five_convolutions(convolutions: Sequence[nn.Conv2d], window: int) -> list[t
     return [*layers, ("average", AverageTo(6))]
 
 
-def vgg16(inplace: bool = False, classes: int = 1000) -> nn.Sequential:
+def vgg16(classes: int = 1000) -> nn.Sequential:
     """VGG-16 (configuration D): input 3×224×224, 138,357,544 parameters.
 
     13 convolutions and 3 dense layers. Simonyan, Zisserman, "Very deep convolutional networks for large-scale image
-    recognition" (2015). `inplace` makes the ReLUs overwrite their input.
+    recognition" (2015).
     """
-    return _vgg(0, inplace, classes)
+    return _vgg(0, classes)
 
 
 def vgg_deep(layers: int) -> nn.Sequential:
@@ -123,30 +118,26 @@ def vgg_deep(layers: int) -> nn.Sequential:
     return _vgg((layers - 16) // 5)
 
 
-def _vgg(more: int, inplace: bool = False, classes: int = 1000) -> nn.Sequential:
+def _vgg(more: int, classes: int = 1000) -> nn.Sequential:
     layers: list[tuple[str, nn.Module]] = []
     channels = 3
     for group, (convolutions, width) in enumerate(VGG_GROUPS, start=1):
         for index in range(1, convolutions + more + 1):
-            layers.append((f"conv{group}_{index}", nn.Conv2d(channels, width, 3, padding=1)))
-            layers.append((f"relu{group}_{index}", nn.ReLU(inplace)))
+            layers += _with_relu(f"{group}_{index}", nn.Conv2d(channels, width, 3, padding=1))
             channels = width
         layers.append((f"pool{group}", nn.MaxPool2d(2)))
-    layers.append(("average", AverageTo(7)))
-    return _sequence([*layers, *_dense_head(512 * 7 * 7, 4096, 4096, inplace, classes)])
+    return _sequence([*layers, ("average", AverageTo(7)), *_dense_head(512 * 7 * 7, 4096, 4096, classes)])
 
 
-def _dense_head(
-    inputs: int, fc6: int, fc7: int, inplace: bool = False, classes: int = 1000
-) -> list[tuple[str, nn.Module]]:
+def _dense_head(inputs: int, fc6: int, fc7: int, classes: int = 1000) -> list[tuple[str, nn.Module]]:
     """Layers 6 to 8 as AlexNet, OverFeat and VGG have them: dropout after the ReLU of the first two."""
     return [
         ("flatten", nn.Flatten()),
         ("fc6", nn.Linear(inputs, fc6)),
-        ("relu6", nn.ReLU(inplace)),
+        ("relu6", nn.ReLU()),
         ("drop6", nn.Dropout(0.5)),
         ("fc7", nn.Linear(fc6, fc7)),
-        ("relu7", nn.ReLU(inplace)),
+        ("relu7", nn.ReLU()),
         ("drop7", nn.Dropout(0.5)),
         ("fc8", nn.Linear(fc7, classes)),
     ]
@@ -211,15 +202,8 @@ def googlenet() -> nn.Sequential:
             block = Inception(channels, widths)
             layers.append((name, block))
             channels = block.outputs
-    return _sequence(
-        [
-            *layers,
-            ("pool5", nn.AdaptiveAvgPool2d(1)),
-            ("flatten", nn.Flatten()),
-            ("drop", nn.Dropout(0.4)),
-            ("fc", nn.Linear(channels, 1000)),
-        ]
-    )
+    layers += [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("drop", nn.Dropout(0.4))]
+    return _sequence([*layers, ("fc", nn.Linear(channels, 1000))])
 
 
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:

@@ -35,17 +35,14 @@ def small_cnn(channels: int = 3, size: int = 32, classes: int = 10) -> nn.Sequen
 
     `size` is a multiple of 4: 32 for small colour images; with channels=1, size=8 it fits scikit-learn's digits.
     """
-    return nn.Sequential(
-        OrderedDict(
-            [
-                ("conv1", nn.Conv2d(channels, 16, 3, padding=1)),
-                ("relu1", nn.ReLU()),
-                ("pool1", nn.MaxPool2d(2)),
-                ("conv2", nn.Conv2d(16, 32, 3, padding=1)),
-                ("relu2", nn.ReLU()),
-                ("pool2", nn.MaxPool2d(2)),
-                ("flatten", nn.Flatten()),
-                ("fc", nn.Linear(32 * (size // 4) ** 2, classes)),
-            ]
-        )
-    )
+    layers = [
+        ("conv1", nn.Conv2d(channels, 16, 3, padding=1)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(2)),
+        ("conv2", nn.Conv2d(16, 32, 3, padding=1)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2)),
+        ("flatten", nn.Flatten()),
+        ("fc", nn.Linear(32 * (size // 4) ** 2, classes)),
+    ]
+    return nn.Sequential(OrderedDict(layers))

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,40 +26,29 @@ from course_utils.units import GIB, KIB, MIB, CourseError, require_one_of
 
 BUDGET_SECONDS = 420.0  # of the 8 minutes a recording may take, the start and the last item's overrun set aside
 SAVE_SECONDS = 20.0  # between two writings of what there is so far
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What is measured, and how large."""
+    """What is measured, and how large: everything that lessons ask for, where nothing else is said."""
 
-    networks: dict[str, Network]
-    first_batches: tuple[int, ...]  # of momentum
-    other_batches: tuple[int, ...]  # of the other optimizers
-    precisions: tuple[str, ...]
-    optimizers: tuple[str, ...]
-    sides: tuple[int, ...]
-    copies: tuple[int, ...]
-    transfers: tuple[int, ...]
-    contest: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # inputs, units, batches
-    ways: tuple[tuple[str, int], ...]  # network, batch
-    workspaces: tuple[tuple[str, int], ...]
-    seconds: float
+    networks: dict[str, Network] = field(default_factory=lambda: NETWORKS)
+    first_batches: Sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of momentum
+    other_batches: Sizes = (16, 64, 128, 256)  # of the other optimizers
+    precisions: tuple[str, ...] = tuple(PRECISIONS)
+    optimizers: tuple[str, ...] = ("momentum", "adam", "sgd", "adamw")
+    sides: Sizes = (256, 512, 1024, 2048, 4096, 8192, 16384)
+    copies: Sizes = (64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB)
+    transfers: Sizes = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+    # Inputs, units, batches.
+    contest: tuple[Sizes, Sizes, Sizes] = ((4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 128, 1024))
+    ways: tuple[tuple[str, int], ...] = (("VGG-16", 32), ("ResNet-50", 32), ("ResNet-50", 128), ("AlexNet", 128))
+    workspaces: tuple[tuple[str, int], ...] = (("VGG-16", 16), ("VGG-16", 128), ("AlexNet", 128))  # network, batch
+    seconds: float = card.SHORT
 
 
-FULL = Extent(
-    networks=NETWORKS,
-    first_batches=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
-    other_batches=(16, 64, 128, 256),
-    precisions=tuple(PRECISIONS),
-    optimizers=("momentum", "adam", "sgd", "adamw"),
-    sides=(256, 512, 1024, 2048, 4096, 8192, 16384),
-    copies=(64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB),
-    transfers=(4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
-    contest=((4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 128, 1024)),
-    ways=(("VGG-16", 32), ("ResNet-50", 32), ("ResNet-50", 128), ("AlexNet", 128)),
-    workspaces=(("VGG-16", 16), ("VGG-16", 128), ("AlexNet", 128)),
-    seconds=card.SHORT,
-)
+FULL = Extent()
 QUICK = Extent(
     networks={
         "small CNN": Network("small CNN", lambda: small_cnn(size=16), (3, 16, 16), 10),
@@ -78,20 +67,16 @@ QUICK = Extent(
     seconds=0.002,
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The list
+# -- The list ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Item:
-    """Something to measure: its name, what it may take in seconds, and the measuring, one entry after another.
-
-    `run` gets the time by `time.monotonic()` at which it should be done.
-    """
+    """Something to measure."""
 
     name: str
-    cap: float
-    run: Callable[[float], Iterator[Entry]]
+    cap: float  # what it may take, in seconds
+    run: Callable[[float], Iterator[Entry]]  # by `time.monotonic()`, when it should be done -> one entry after another
 
 
 def sweep(
@@ -172,8 +157,7 @@ def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
             yield steps(network, precision, optimizer, plan.other_batches)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Recording
+# -- Recording --------------------------------------------------------------------------------------------------------
 
 
 def record(

@@ -1,8 +1,4 @@
-"""What lessons ask of a GPU, answered by a recording or measured on the spot: the same questions, the same types.
-
-`gpu()` gives the machine's own GPU (`Live`), else the newest recording (`Recording`), else None; `sentence` is the line
-that goes under a figure in each of the three cases.
-"""
+"""What lessons ask of a GPU, answered by a recording or measured on the spot: the same questions, the same types."""
 
 import itertools
 from collections.abc import Sequence
@@ -71,8 +67,7 @@ class Recording:
     def transfer(self, count: int, pinned: bool = True) -> float:
         """Seconds that `count` bytes take to the device; between recorded sizes, on the straight line between them.
 
-        Raises:
-            CourseError: no such transfers are in the recording.
+        Raises CourseError where no such transfers are in the recording.
         """
         kind = (pinned, DIRECTIONS[0])
         found = [each for each in self.contents.transfers if (each.pinned, each.direction) == kind]
@@ -84,11 +79,7 @@ class Recording:
         return float(np.interp(count, sizes, [points[size] for size in sizes]))
 
     def context(self) -> Context:
-        """Memory the driver counts beside PyTorch's, with the libraries loaded.
-
-        Raises:
-            CourseError: it is not in the recording.
-        """
+        """Memory the driver counts beside PyTorch's, with the libraries loaded. Raises CourseError if there is none."""
         return self._last([each for each in self.contents.contexts if each.libraries], "context")
 
     def _last(self, found: Sequence[T], what: str) -> T:
@@ -111,11 +102,7 @@ class Live:
     def sweep(
         self, network: str, batches: Sequence[int], precision: str = "float32", way: str = PLAIN
     ) -> list[RealStep]:
-        """Steps of one network with momentum, of these batches, until memory runs out.
-
-        Raises:
-            CourseError: an unknown network or precision.
-        """
+        """As a recording's, until memory runs out. Raises CourseError for an unknown network or precision."""
         require_one_of("network", network, NETWORKS)
         found: list[RealStep] = []
         for batch in sorted(batches):
@@ -133,11 +120,7 @@ class Live:
         return [card.measure_contest(*size, self.device, self.seconds) for size in sizes]
 
     def transfer(self, count: int, pinned: bool = True) -> float:
-        """Seconds that `count` bytes take to the device.
-
-        Raises:
-            CourseError: no GPU.
-        """
+        """Seconds that `count` bytes take to the device. Raises CourseError without a GPU."""
         return time_transfer(count, pinned, False, self.seconds).median
 
     def context(self) -> Context:
@@ -148,10 +131,8 @@ class Live:
 def load(folder: Path = FOLDER) -> Recording | None:
     """The newest recording of a GPU in a folder, complete ones first; None if there is none.
 
-    Quick trials and recordings of a CPU are left out: `read_recording` reads those.
-
-    Raises:
-        CourseError: a file in the folder is no recording.
+    Quick trials and recordings of a CPU are left out: `read_recording` reads those. Raises CourseError for a file in
+    the folder that is no recording.
     """
     found = [read_recording(path) for path in sorted(folder.glob("*.json"))]
     fit = [each for each in found if each.contents.provenance.device == "cuda" and not each.contents.provenance.quick]
@@ -164,11 +145,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def gpu(folder: Path = FOLDER) -> Live | Recording | None:
-    """The GPU that lessons show: this machine's own, else the newest recording, else None.
-
-    Raises:
-        CourseError: a file in the folder is no recording.
-    """
+    """This machine's own GPU, else the newest recording, else None. Raises CourseError for a file that has a fault."""
     return Live() if torch.cuda.is_available() else load(folder)
 
 

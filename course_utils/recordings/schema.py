@@ -33,7 +33,6 @@ class RecordingError(CourseError):
 
 
 LARGEST = 2**63
-NONE: Mapping[str, Any] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,7 @@ SECTIONS: dict[type[Any], str] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# To JSON and back
+# -- To JSON and back -------------------------------------------------------------------------------------------------
 
 
 def _key(item: dataclasses.Field[Any]) -> str:
@@ -156,11 +154,7 @@ def as_json(value: Any) -> Any:
 
 
 def write(contents: Contents, path: Path) -> None:
-    """Write the file whole, one entry a line.
-
-    Raises:
-        RecordingError: the place cannot be written to.
-    """
+    """Write the file whole, one entry a line. Raises RecordingError where the place cannot be written to."""
     text, lines = partial(json.dumps, ensure_ascii=False, allow_nan=False), []
     for name, value in as_json(contents).items():
         rows = "[\n  " + ",\n  ".join(map(text, value)) + "\n]" if isinstance(value, list) and value else text(value)
@@ -174,8 +168,7 @@ def write(contents: Contents, path: Path) -> None:
 def read(path: Path) -> Contents:
     """The contents of a recording's file, every key and value checked.
 
-    Raises:
-        RecordingError: it cannot be read, is of an unknown format, or has a fault; the message names the first one.
+    Raises RecordingError if it cannot be read, is of an unknown format, or has a fault, of which it names the first.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -209,7 +202,7 @@ def _demand(right: bool, place: str, what: str) -> None:
         raise _Fault(f"{place or 'top level'}: {what}")
 
 
-def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = NONE) -> Any:
+def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
     """The value as the type its dataclass gives it; raises _Fault."""
     got, inner = f"got {_name(value)}", [each for each in typing.get_args(kind) if each is not type(None)]
     if isinstance(kind, types.UnionType):  # X | None is the only union of the schema

@@ -20,9 +20,9 @@ gpu_ladder` says how often the verdict errs.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
@@ -31,12 +31,12 @@ from course_utils.machine.context import CONTEXT_BYTES, Context, context, known_
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
-from course_utils.units import GIB, CourseError, format_bytes
+from course_utils.units import GIB, format_bytes
 
 __all__ = [
     "ALLOCATOR", "CANNOT", "CONTEXT", "CONTEXT_BYTES", "FITS", "NO", "TENSORS", "TIGHT", "WORKSPACE", "Batches",
     "CardFit", "Context", "Demand", "Fit", "card_name", "cheapest", "context", "demand", "fit", "known_context",
-    "largest_batch", "on_cards", "room_for_tensors", "smallest", "spare_bytes", "with_room",
+    "largest_batch", "room_for_tensors", "smallest", "spare_bytes", "with_room",
 ]  # fmt: skip
 # A step whose tensors are at most this share of what the context leaves, but for a few segments, is taken to fit
 # without a replay: in the networks of the course the allocator reserves at most 1.51 times the peak, if it can.
@@ -80,29 +80,17 @@ def spare_bytes(card: Device | float, tensor_bytes: int, context_bytes: int | No
 
 @dataclass(frozen=True)
 class Fit:
-    """The verdict on a step and a card. Bytes are those of one die.
+    """The verdict on a step and a card. Bytes are those of one die."""
 
-    Attributes:
-        state: FITS, TIGHT or NO.
-        decided: what stands in the way: TENSORS, CONTEXT, ALLOCATOR or WORKSPACE; empty where it fits.
-        card: what the card is called.
-        card_bytes: what it holds.
-        tensor_bytes: in use at the peak, in the allocator's blocks.
-        context: what the driver and the libraries take of it.
-        beside: bytes of context that the verdict speaks of: the most where it fits or falls short only of that.
-        workspace_bytes: scratch memory that a convolution may want at the moment when that and the tensors are most.
-        tensors_then: bytes in use at that moment.
-    """
-
-    state: str
-    decided: str
-    card: str
-    card_bytes: int
-    tensor_bytes: int
-    context: Context
-    beside: int
-    workspace_bytes: int
-    tensors_then: int
+    state: str  # FITS, TIGHT or NO
+    decided: str  # what stands in the way: TENSORS, CONTEXT, ALLOCATOR or WORKSPACE; empty where it fits
+    card: str  # what the card is called
+    card_bytes: int  # what it holds
+    tensor_bytes: int  # in use at the peak, in the allocator's blocks
+    context: Context  # what the driver and the libraries take of it
+    beside: int  # bytes of context that the verdict speaks of: the most where it fits or falls short only of that
+    workspace_bytes: int  # scratch memory that a convolution may want at the moment when that and the tensors are most
+    tensors_then: int  # bytes in use at that moment
 
     @property
     def context_bytes(self) -> int:
@@ -168,17 +156,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a step asks of a card.
+    """What a step asks of a card."""
 
-    Attributes:
-        requests: of the allocator, for the tensors.
-        scratch: the same, and the scratch memory that convolutions may want.
-        context: what the driver and the libraries take; None for what was seen on the card.
-    """
-
-    requests: Requests
-    scratch: Requests
-    context: Context | None = None
+    requests: Requests  # of the allocator, for the tensors
+    scratch: Requests  # the same, and the scratch memory that convolutions may want
+    context: Context | None = None  # what the driver and the libraries take; None for what was seen on the card
 
     @property
     def tensors(self) -> int:
@@ -263,26 +245,20 @@ def fit(ledger: Ledger, card: Device | float, name: str | None = None, taken: Co
 
 @dataclass(frozen=True)
 class Batches:
-    """How far a card goes, of the batches looked at: every one where `stride` is 1, else those it divides.
+    """How far a card goes, of the batches looked at: every one where `stride` is 1, else those it divides."""
 
-    Attributes:
-        fits: all that were looked at up to this one fit; 0 where there is none.
-        some: the largest of those that fit.
-        tight: the largest whose tensors and the least context are no more than the card; exact, 0 where there is none.
-        stride: how far those looked at are apart.
-    """
-
-    fits: int
-    some: int
-    tight: int
-    stride: int = 1
+    fits: int  # all that were looked at up to this one fit; 0 where there is none
+    some: int  # the largest of those that fit
+    tight: int  # the largest whose tensors and the least context are no more than the card; exact, 0 for none
+    stride: int = 1  # how far those looked at are apart
 
     @property
     def words(self) -> str:
         """As a sentence."""
         if not self.tight:
             return "No batch fits."
-        looked = f" (every {ordinal(self.stride)} was tried)" if self.stride > 1 else ""
+        every = {2: "2nd", 32: "32nd"}.get(self.stride, f"{self.stride:,}th")  # of the powers of two, from 2
+        looked = f" (every {every} was tried)" if self.stride > 1 else ""
         if self.fits == self.some:
             head = f"Largest batch that fits: {self.fits:,}{looked}" if self.fits else "No batch surely fits"
         else:
@@ -293,19 +269,11 @@ class Batches:
         return f"{head}; up to {self.tight:,} it depends on the context, on how blocks fall and on workspace."
 
 
-def ordinal(number: int) -> str:
-    """Such as "4th": of the powers of two, from 2."""
-    return {2: "2nd", 32: "32nd"}.get(number, f"{number:,}th")
-
-
 def with_room(step: StepTrace, card: Device | float, context_bytes: int | None = None) -> int:
     """The largest batch whose tensors, in blocks, and the context are no more than the card; 0 if there is none.
 
     Exact, and without a replay: above it nothing helps, up to it the allocator may still fail. Without `context_bytes`
-    the least that is assumed is taken.
-
-    Raises:
-        CourseError: memory does not grow with the batch, so that there is no largest one.
+    the least that is assumed is taken. Raises CourseError where memory does not grow with the batch.
     """
     left = _bytes_of(card) - (_context_of(card, None).least if context_bytes is None else context_bytes)
     bound = step.largest_batch(left)
@@ -323,10 +291,8 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
     A larger batch may fit where a smaller one does not: how blocks fall decides. So batches are looked at one by one,
     from the first whose tensors take more than CERTAIN of what the context leaves to the last that they leave room for:
     all of them where there are at most LOOKS, else those that the smallest sufficient power of two divides. The answer
-    depends on the step, the card and the context alone; it is found once for each.
-
-    Raises:
-        CourseError: memory does not grow with the batch, so that there is no largest one.
+    depends on the step, the card and the context alone; it is found once for each. Raises CourseError where memory
+    does not grow with the batch.
     """
     held, taken = _bytes_of(card), _context_of(card, taken)
     key = held, taken.least, taken.most
@@ -340,8 +306,7 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
         def fits(batch: int) -> bool:
             return demand(step.at(batch)).scratch.fit_in(room)
 
-        first = next((batch for batch in looked if not fits(batch)), None)
-        every = max([sure, *(batch for batch in looked if first is None or batch < first)])
+        every = max([sure, *takewhile(fits, looked)])
         some = next((batch for batch in reversed(looked) if batch > every and fits(batch)), every)
         step._largest[key] = every, some, tight, stride
     return Batches(*step._largest[key])
@@ -349,48 +314,12 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
 
 @dataclass(frozen=True)
 class CardFit:
-    """How a step stands on one device.
-
-    Attributes:
-        device: the card.
-        state: FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step.
-        verdict: what `fit` says of it, whatever its arithmetic.
-        largest_batch: all up to it fit; 0 if not even one sample does, None where memory does not grow with it.
-    """
+    """How a step stands on one device."""
 
     device: Device
-    state: str
-    verdict: Fit
-    largest_batch: int | None
-
-
-def on_cards(
-    step: StepTrace, batch: int, devices: Iterable[Device], taken: Context | None = None, largest: bool = True
-) -> list[CardFit]:
-    """How a step stands on every device, in their order.
-
-    Args:
-        step: the step at every batch, traced for "cuda".
-        batch: samples in the batch.
-        devices: such as `course_utils.machine.hardware.devices()`.
-        taken: what the driver and the libraries take of each; what was seen on such cards if not given.
-        largest: whether to find the largest batch of each too, which takes most of the time; None stands for it if not.
-
-    Raises:
-        CourseError: batch is not a whole number of 1 or more.
-    """
-    asked = demand(step.at(batch), taken)
-    _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
-    found = []
-    for device in devices:
-        verdict = asked.on(device)
-        state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        most = None
-        if largest:
-            with suppress(CourseError):  # memory does not grow with the batch, so that there is no largest one
-                most = largest_batch(step, device, taken).fits
-        found.append(CardFit(device, state, verdict, most))
-    return found
+    state: str  # FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step
+    verdict: Fit  # what `fit` says of it, whatever its arithmetic
+    largest_batch: int | None  # all up to it fit; 0 if not even one sample does, None where memory does not grow
 
 
 def smallest(fits: Iterable[CardFit]) -> CardFit | None:

@@ -34,12 +34,8 @@ NF4 = (
 class LoRA(nn.Module):
     """A layer that stays as it is, and beside it a trained product of two thin matrices, 0 at the start.
 
-    Args:
-        base: what is kept, a map of the last dimension.
-        inputs: its width.
-        outputs: the width of its result.
-        rank: columns of the thin matrices.
-        like: a tensor whose dtype and device the thin matrices have.
+    `base` maps the last dimension from `inputs` to `outputs`; the matrices have `rank` columns, and dtype and device of
+    the tensor `like`.
     """
 
     def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, like: Tensor) -> None:
@@ -61,11 +57,7 @@ class FourBit(nn.Module):
     """A linear layer whose weight is kept in 4 bits a value, and made wide again whenever it is used.
 
     The product is in the dtype that the weight had, and what is returned in that of the input, as in bitsandbytes.
-
-    Args:
-        linear: the layer to take over, with its bias.
-        keeps: the wide copy is left to autograd, which holds it for the backward pass; else it is made twice, as
-            bitsandbytes does.
+    With `keeps`, autograd holds the wide copy for the backward pass; else it is made twice, as bitsandbytes does.
     """
 
     def __init__(self, linear: Any, keeps: bool = False) -> None:
@@ -107,8 +99,7 @@ class _Product(torch.autograd.Function):
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A weight as NF4: two values a byte, and a float32 scale for every BLOCK_4_BIT of them.
 
-    Raises:
-        CourseError: its values are no whole number of blocks.
+    Raises CourseError where its values are no whole number of blocks.
     """
     if weight.numel() % BLOCK_4_BIT:
         raise CourseError(f"a weight of {weight.numel():,} values is no whole number of blocks of {BLOCK_4_BIT}")
@@ -132,9 +123,7 @@ def dequantised(packed: Tensor, scales: Tensor, shape: tuple[int, int], dtype: t
 class OneKernel(torch.optim.Optimizer):
     """An optimizer that updates each weight in one kernel, with nothing made besides. It counts: it does not train.
 
-    Args:
-        parameters: to be updated.
-        state: of a parameter, the tensors that the card keeps for it.
+    `state` makes the tensors that the card keeps for a parameter.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], state: Callable[[nn.Parameter], list[Tensor]]) -> None:
@@ -160,19 +149,10 @@ def eight_bit_state(parameter: Tensor) -> list[Tensor]:
     return [like(parameter.shape, dtype=torch.uint8) for _ in range(2)] + [like(blocks) for _ in range(2)]
 
 
-def fused(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam or AdamW that updates in one kernel: two moments in the dtype of the weights."""
-    return OneKernel(parameters, lambda parameter: [torch.empty_like(parameter), torch.empty_like(parameter)])
-
-
-def eight_bit(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam or AdamW with both moments in 8 bits."""
-    return OneKernel(parameters, eight_bit_state)
-
-
-def on_host(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """An optimizer whose state is in the memory of the host."""
-    return OneKernel(parameters, lambda parameter: [])
+# Adam or AdamW in one kernel: two moments in the dtype of the weights, both in 8 bits, and the state on the host.
+fused = partial(OneKernel, state=lambda parameter: [torch.empty_like(parameter), torch.empty_like(parameter)])
+eight_bit = partial(OneKernel, state=eight_bit_state)
+on_host = partial(OneKernel, state=lambda parameter: [])
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -191,22 +171,10 @@ def widths(layer: nn.Module) -> tuple[int, int]:
     return 0, 0
 
 
-def linears(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-    """Every linear layer of its blocks that runs as a module: the module that holds it, its name there, the layer."""
-    return [
-        (parent, name, child)
-        for block in blocks_of(model)
-        for parent in block.modules()
-        if not isinstance(parent, nn.MultiheadAttention)  # takes the weight past the layer
-        for name, child in parent.named_children()
-        if any(widths(child))
-    ]
-
-
 def adapt(
     model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False, widened: bool = False,
     beside: Collection[str] = (),
-) -> nn.Module:  # fmt: skip
+) -> None:  # fmt: skip
     """A model changed in place: frozen, the linear layers of its blocks in 4 bits or with LoRA beside them, or both.
 
     Args:
@@ -222,7 +190,14 @@ def adapt(
         CourseError: its blocks have no linear layers.
     """
     model.requires_grad_(False)
-    found = linears(model)
+    found: list[tuple[nn.Module, str, Any]] = [  # what holds a linear layer that runs as a module, its name there, it
+        (parent, name, child)
+        for block in blocks_of(model)
+        for parent in block.modules()
+        if not isinstance(parent, nn.MultiheadAttention)  # takes the weight past the layer
+        for name, child in parent.named_children()
+        if any(widths(child))
+    ]
     if not found:
         raise CourseError("LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none")
     for parent, name, linear in found:
@@ -233,7 +208,6 @@ def adapt(
     for parameter in model.parameters() if widened else ():
         if parameter.is_floating_point():
             parameter.data = parameter.data.float()
-    return model
 
 
 def step_in_backward(model: nn.Module, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> None:

@@ -84,11 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
-    """Run `course trace`.
-
-    Raises:
-        CourseError: no such builder, one that raises, no such card, or a step that cannot be traced.
-    """
+    """Run `course trace`. Raises CourseError for no such builder or card, or what cannot be built or traced."""
     options = parser().parse_args(arguments)
     report = make_report(options)
     print(json.dumps(as_json(report), indent=2) if options.json else "\n".join(lines(report)))
@@ -103,11 +99,7 @@ def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
 
 
 def make_report(options: argparse.Namespace) -> Report:
-    """Trace the step, and every change to it that may help.
-
-    Raises:
-        CourseError: as `trace_command`.
-    """
+    """Trace the step, and every change to it that may help. Raises CourseError as `trace_command` does."""
     card, settings = card_of(options.card), settings_of(options)
     if options.context is None:
         taken = context(card if isinstance(card, Device) else None)
@@ -134,8 +126,7 @@ def make_report(options: argparse.Namespace) -> Report:
         bench.notes.append(f"{card.name} has no arithmetic in bfloat16: there write float16.")
     if settings.rank:
         wide = "As peft prepares it, all that is not in 4 bits is float32." if settings.four_bit else ""
-        bench.notes.append(wide or "Adapters have the dtype of the weights beside them.")
-        bench.notes[-1] += " Adapters have no dropout."
+        bench.notes.append(f"{wide or 'Adapters have the dtype of the weights beside them.'} Adapters have no dropout.")
     if not settings.trains and not network.cached:
         bench.notes.append("Of a network of your own the forward pass is traced: no keys and values are kept.")
     return Report(
@@ -176,41 +167,30 @@ def in_words(network: Network, settings: Settings) -> str:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The step that is asked for.
-
-    Raises:
-        CourseError: numbers out of range, or options that exclude each other.
-    """
-    require_whole("--batch", options.batch, error=CourseError)
-    require_whole("--accumulate", options.accumulate, error=CourseError)
-    for name in ("lora", "qlora"):
-        require_whole(f"--{name}", getattr(options, name), 0)
-    if options.batch % options.accumulate:
-        raise CourseError(
-            f"--accumulate must divide the batch, and {options.accumulate:,} does not divide {options.batch:,}"
-        )
+    """The step that is asked for. Raises CourseError for numbers out of range, or options that exclude each other."""
+    for name, least in (("batch", 1), ("accumulate", 1), ("lora", 0), ("qlora", 0)):
+        require_whole(f"--{name}", getattr(options, name), least)
+    batch, parts = options.batch, options.accumulate
+    if batch % parts:
+        raise CourseError(f"--accumulate must divide the batch, and {parts:,} does not divide {batch:,}")
     if options.lora and options.qlora:
         raise CourseError("give either --lora or --qlora, not both")
     optimizer = options.optimizer if ":" in options.optimizer else options.optimizer.lower()
     inference = options.inference or optimizer == "none"
-    training = {"--accumulate": options.accumulate > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
+    training = {"--accumulate": parts > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
                 "--in-backward": options.in_backward}  # fmt: skip
     if inference and (wrong := [name for name, given in training.items() if given]):
         raise CourseError(f"--inference trains nothing: leave out {wrong[0]}")
     weights = options.weights or ("bfloat16" if options.qlora else "")
     return Settings(
-        options.batch, "none" if inference else optimizer, options.precision, weights,
-        options.sequence or 0, options.accumulate, options.checkpoint,
+        batch, "none" if inference else optimizer, options.precision, weights,
+        options.sequence or 0, parts, options.checkpoint,
         0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward, options.zero_grad,
     )  # fmt: skip
 
 
 def network_of(options: argparse.Namespace) -> Network:
-    """The network that is asked for.
-
-    Raises:
-        CourseError: there is no such network, or what goes in is not said.
-    """
+    """The network that is asked for. Raises CourseError where there is none, or what goes in is not said."""
     if bool(options.builder) == bool(options.hf):
         raise CourseError("give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json")
     if options.hf:
@@ -226,11 +206,7 @@ def network_of(options: argparse.Namespace) -> Network:
 
 
 def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
-    """The shape that --input names, and the dtype.
-
-    Raises:
-        CourseError: it is missing, no whole numbers, or no such dtype.
-    """
+    """The shape that --input names, and the dtype. Raises CourseError where it is missing or names none."""
     if text is None:
         raise CourseError("--input is missing: give the shape of one sample, such as --input 3,224,224 or int64:1024")
     kind, _, shape = text.rpartition(":")
@@ -243,11 +219,7 @@ def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
 
 
 def card_of(text: str | None) -> Device | int | None:
-    """The card that --card names: one of the catalogue, or so many GiB.
-
-    Raises:
-        CourseError: no such card; the message names the nearest.
-    """
+    """The card that --card names, or so many GiB. Raises CourseError for no such card, and names the nearest."""
     if text is None:
         return None
     try:

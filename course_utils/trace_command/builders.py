@@ -21,8 +21,7 @@ CLASSES, TOKENS, RETURNED = LOSSES = ("classes", "tokens", "returned")
 def build(name: str) -> nn.Module:
     """What a builder returns, on the meta device where it can be built there.
 
-    Raises:
-        CourseError: there is no such module or builder, it raises, or what it returns is no network.
+    Raises CourseError where there is no such module or builder, it raises, or what it returns is no network.
     """
     builder = resolved(name, "builder")
     if isinstance(builder, nn.Module):
@@ -43,13 +42,11 @@ def build(name: str) -> nn.Module:
 
 
 def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes: int | None, loss: str) -> Network:
-    """A network as built, and its step.
+    """A network as built, and its step on samples of such a shape and dtype.
 
     Args:
-        name: what to call it.
-        model: as `build` returns it.
-        shape: of one sample.
-        dtype: of its values.
+        name, model: what to call it, and it as `build` returns it.
+        shape, dtype: of one sample.
         classes: columns of the output, to be checked; None does not.
         loss: one of LOSSES, MODULE:FUNCTION of (model, x), or empty for what goes with the input.
 
@@ -63,8 +60,23 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
         raise CourseError(f"--loss {loss} is no function of (model, x), but of type {type(function).__name__}")
 
     def trace(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
+        kept = dtype_of(model)
+        # What enters half-precision weights must be of their dtype, unless autocast sees to it.
+        cast = not whole and settings.precision == "float32" and kept != "float32"
+        x = DTYPES[kept if cast else dtype]
+        how: dict[str, Any] = {"input_shape": shape, "classes": classes, "input_dtype": x}
+        if function is not None:
+            how = {"inputs": Spec(shape, x), "loss": function}
+        elif loss == RETURNED:
+            inputs = Spec(shape, x), Spec(shape if whole else (), torch.int64)
+            how = {"inputs": inputs, "loss": _returned, "keep_output": True}
+        elif loss == TOKENS:
+            how |= {"classes": None, "target_shape": shape, "criterion": _next_token, "keep_output": True}
         try:
-            return traced(model, settings, optimizer)
+            return training_step(
+                model, optimizer=optimizer, precision=settings.precision, accumulate=settings.accumulate, name=name,
+                zero_grad=CLEARED.get(settings.zero_grad), **how,
+            )  # fmt: skip
         except TraceError as error:
             if isinstance(error.__cause__, CourseError):
                 raise error.__cause__ from None
@@ -73,26 +85,6 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
             if str(error).startswith("the criterion fails"):
                 raise CourseError(f"{error}; for another loss write --loss MODULE:FUNCTION of (model, x)") from error
             raise
-
-    def traced(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
-        kept = dtype_of(model)
-        # What enters half-precision weights must be of their dtype, unless autocast sees to it.
-        cast = not whole and settings.precision == "float32" and kept != "float32"
-        x = DTYPES[kept if cast else dtype]
-        common: dict[str, Any] = {
-            "optimizer": optimizer, "precision": settings.precision, "accumulate": settings.accumulate, "name": name,
-            "zero_grad": CLEARED.get(settings.zero_grad),
-        }  # fmt: skip
-        if function is not None:
-            return training_step(model, inputs=Spec(shape, x), loss=function, **common)
-        if loss == RETURNED:
-            inputs = (Spec(shape, x), Spec(shape if whole else (), torch.int64))
-            return training_step(model, inputs=inputs, loss=_returned, keep_output=True, **common)
-        if loss == TOKENS:
-            return training_step(
-                model, shape, input_dtype=x, target_shape=shape, criterion=_next_token, keep_output=True, **common
-            )
-        return training_step(model, shape, classes, input_dtype=x, **common)
 
     return Network(name, model, trace, tokens=whole)
 
@@ -124,11 +116,7 @@ def _returned(model: nn.Module, batch: Any) -> Tensor:
 
 
 def transformer(path: Path, sequence: int | None) -> Network:
-    """A model of transformers by its config.
-
-    Raises:
-        CourseError: no such file, no transformers, or no model comes of it.
-    """
+    """A model of transformers by its config. Raises CourseError for no such file, package or model."""
     if not path.is_file():
         raise CourseError(f"there is no file {path}")
     try:

@@ -65,14 +65,7 @@ class Help:
 
 
 class Workbench:
-    """Tries changes on a network's step.
-
-    Args:
-        network: whose step.
-        settings: as asked for.
-        card: or its bytes; None for no verdicts.
-        taken: what the driver takes of it.
-    """
+    """Tries changes on a network's step, with verdicts on a card, or on so many bytes, where one is given."""
 
     def __init__(self, network: Network, settings: Settings, card: Device | int | None, taken: Context) -> None:
         self.network, self.settings, self.card, self.taken = network, settings, card, taken
@@ -88,11 +81,7 @@ class Workbench:
         return None if self.card is None else fit(ledger, self.card, taken=self.taken)
 
     def with_changes(self, *changes: Change) -> Help:
-        """The step with these changes, traced.
-
-        Raises:
-            CourseError: it cannot be traced.
-        """
+        """The step with these changes, traced. Raises CourseError if it cannot be."""
         settings = replace(self.settings, **{name: value for one in changes for name, value in one.settings.items()})
         ledger = self.at(settings)
         costs = [one.cost if isinstance(one.cost, str) else one.cost() for one in changes]
@@ -119,8 +108,7 @@ class Workbench:
             yield from self._of_training(dtype)
         if dtype == "float32" and not now.four_bit:
             lost = "an update below 1/512 of its weight is lost" if now.trains else "8 significant bits"
-            settings: dict[str, Any] = {"weights": "bfloat16", "precision": "float32"}
-            yield Change("bfloat16 weights", lost, ROUNDING, settings)
+            yield Change("bfloat16 weights", lost, ROUNDING, {"weights": "bfloat16", "precision": "float32"})
         if not now.trains and network.tokens and network.blocks:
             settings = {"weights": now.weights or "bfloat16", "four_bit": True}
             yield Change("4-bit weights", "4 bits of each weight; made wide for every product", ROUNDING, settings)

@@ -10,11 +10,7 @@ from course_utils.units import CourseError
 
 
 def resolved(name: str, what: str) -> Any:
-    """What MODULE:NAME names, of the current folder or of an installed package.
-
-    Raises:
-        CourseError: there is none; the message names the nearest.
-    """
+    """What MODULE:NAME names, here or in an installed package. Raises CourseError for none, and names the nearest."""
     where, _, parts = name.partition(":")
     if not where or not parts:
         raise CourseError(f"{name!r} names no {what}: write PACKAGE.MODULE:NAME, such as torchvision.models:resnet50")

@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Network:
     trace: Callable[[nn.Module, Settings, Any], StepTrace]  # (model, settings, optimizer) -> its step
     tokens: bool = False  # whether it reads token ids
     cached: bool = False  # whether it keeps keys and values in inference
+    _steps: dict[Settings, StepTrace] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @functools.cached_property
     def blocks(self) -> int:
@@ -63,10 +64,6 @@ class Network:
         """Whether it has batch norms, whose result depends on what is in the batch."""
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.model.modules())
 
-    @functools.cached_property
-    def _steps(self) -> dict[Settings, StepTrace]:
-        return {}
-
     def dtype(self, settings: Settings) -> str:
         """Of most weights."""
         return settings.weights or dtype_of(self.model)
@@ -74,8 +71,7 @@ class Network:
     def step(self, settings: Settings) -> StepTrace:
         """The step at every micro-batch, traced once for each setting but the batch.
 
-        Raises:
-            CourseError: a step that cannot be traced, or settings that exclude each other.
+        Raises CourseError for a step that cannot be traced, or settings that exclude each other.
         """
         if settings.in_backward and settings.accumulate > 1:
             raise CourseError("an update within the backward pass leaves no gradients to accumulate")
@@ -88,23 +84,20 @@ class Network:
             make = maker(key.optimizer, model) if key.trains else None
             if key.in_backward:
                 step_in_backward(model, alone(key.optimizer, make))
-                make = _nothing
-            self._steps[key] = self.trace(model, key, make)
+            # What is updated in the backward pass leaves nothing to an optimizer behind it.
+            self._steps[key] = self.trace(model, key, (lambda _: []) if key.in_backward else make)
         return self._steps[key]
 
     def changed(self, settings: Settings) -> nn.Module:
         """The network as the settings want it: a copy without numbers, or the very one where nothing changes."""
-        changes = (
-            settings.weights,
-            settings.rank,
-            settings.four_bit,
-            settings.checkpoint,
-            settings.in_backward,
-            not settings.trains,
-        )
-        if not any(changes):
+        changed = settings.weights or settings.rank or settings.four_bit or settings.checkpoint or settings.in_backward
+        if not changed and settings.trains:
             return self.model
-        model = on_shapes(self.model)
+        memo: dict[int, Any] = {  # parameters without numbers, so that changing them costs nothing
+            id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+            for p in self.model.parameters()
+        }
+        model = copy.deepcopy(self.model, memo)
         if settings.weights:
             model.to(getattr(torch, settings.weights))
         if settings.rank or settings.four_bit:
@@ -129,15 +122,6 @@ class Network:
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
 
 
-def on_shapes(model: nn.Module) -> nn.Module:
-    """A copy whose parameters have no numbers, so that changing it costs nothing."""
-    memo: dict[int, Any] = {
-        id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
-        for p in model.parameters()
-    }
-    return copy.deepcopy(model, memo)
-
-
 def dtype_of(model: nn.Module) -> str:
     """The dtype of most of a network's parameters, those in 4 bits left out, as torch calls it."""
     values: Counter[str] = Counter()
@@ -145,7 +129,3 @@ def dtype_of(model: nn.Module) -> str:
         if parameter.is_floating_point() and not name.endswith(".scales"):
             values[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return values.most_common(1)[0][0] if values else "float32"
-
-
-def _nothing(parameters: list[nn.Parameter]) -> list[torch.optim.Optimizer]:
-    return []

@@ -59,11 +59,7 @@ def _muon(model: nn.Module) -> MakeOptimizer:
 
 
 def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
-    """What `training_step` takes for a name, or for MODULE:FUNCTION of a list of parameters.
-
-    Raises:
-        CourseError: it is neither.
-    """
+    """What `training_step` takes for a name, or for MODULE:FUNCTION of parameters. Raises CourseError for neither."""
     if name in DEFAULTS:
         return name
     if name in MADE:
@@ -74,18 +70,16 @@ def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
         raise CourseError(
             f"no optimizer is called {name!r}: choose one of {', '.join(NAMES)}, or write MODULE:FUNCTION of your own"
         )
-    found = resolved(name, "optimizer")
+    found: MakeOptimizer = resolved(name, "optimizer")
     if not callable(found):
         raise CourseError(f"{name} is no function of a list of parameters, but of type {type(found).__name__}")
-    made: MakeOptimizer = found
-    return made
+    return found
 
 
 def alone(name: str, make: str | MakeOptimizer | None) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
     """The optimizer of one weight, where each has its own.
 
-    Raises:
-        CourseError: it is fused, which shapes have no kernels for within a backward pass, or for all weights at once.
+    Raises CourseError if it is fused, for which shapes have no kernels in a backward pass, or for all weights at once.
     """
     if isinstance(make, str):
         kind, settings = DEFAULTS[make]

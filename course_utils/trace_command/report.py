@@ -42,11 +42,10 @@ class Report:
 def lines(report: Report) -> list[str]:
     """The report as text, one line a row."""
     ledger = report.ledger
-    roles = [(role, count) for role, count in ledger.by_role().items() if count]
     found = [headline(report), parameters(report), "", "At the peak"]
-    found += [
-        f"  {role:<18}{format_bytes(count):>12}{100 * count / ledger.peak_bytes:>5.0f} %" for role, count in roles
-    ]
+    for role, count in ledger.by_role().items():
+        if count:
+            found.append(f"  {role:<18}{format_bytes(count):>12}{100 * count / ledger.peak_bytes:>5.0f} %")
     found += ["", *counters(report)]
     purpose = " for the backward pass" if report.parameters[1] else ""  # nothing is said of inference
     found += ["", f"Largest layers: maps kept{purpose}, parameters"]

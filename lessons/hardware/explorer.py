@@ -1,7 +1,6 @@
 """Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
 
-Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards` beside the context of
-today's PyTorch, the picture `cards`.
+Its controls choose a traced step (`trace`) and a batch, the reading is `on_todays`, the picture `cards`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ INFERENCE = "none (inference)"
 
 
 def on_todays(step: StepTrace, batch: int, devices: Sequence[Device], largest: bool = True) -> list[CardFit]:
-    """As `capacity.on_cards`, but each device beside the context that today's PyTorch takes of it."""
+    """How a step stands on every device, in their order, each beside the context that today's PyTorch takes of it."""
     asked = demand(step.at(batch))
     _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
     found = []

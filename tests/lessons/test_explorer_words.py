@@ -11,6 +11,7 @@ import pytest
 from drawn import said_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_steps import made_step
 from small_nets import on_meta
 from torch import nn
 
@@ -30,7 +31,6 @@ from course_utils.techniques.capacity import (
     demand,
     fit,
     largest_batch,
-    on_cards,
 )
 from course_utils.techniques.offload import simulate
 from course_utils.trace import training_step
@@ -41,7 +41,7 @@ from lessons.batch_size.explorer import sentences as accumulated
 from lessons.capstone.explorer import chosen_segments, plan_explorer
 from lessons.capstone.plan import Plan, Problem
 from lessons.capstone.search import TIE
-from lessons.hardware.explorer import hardware_explorer
+from lessons.hardware.explorer import hardware_explorer, on_todays
 from lessons.hardware.explorer import sentences as held
 from lessons.many_gpus.explorer import cards_explorer
 from lessons.offload.explorer import MOVES, offload_explorer
@@ -120,7 +120,7 @@ def test_small_differences_are_not_written_as_nothing():
 def test_a_batch_no_card_holds():
     explorer = hardware_explorer("mine", batch=100_000, networks=OWN)
     assert "no card holds it" in explorer.figure.value
-    b200 = next(fit for fit in on_cards(explorer.step, 100_000, devices()) if fit.device.name == "B200")
+    b200 = on_todays(explorer.step, 100_000, [device("B200")])[0]
     assert said_by(explorer).endswith(
         f"B200, the largest that does not hold it, lacks {format_bytes(-b200.verdict.spare_bytes)}; "
         f"batches up to {b200.largest_batch:,} fit it."
@@ -129,6 +129,19 @@ def test_a_batch_no_card_holds():
     found = largest_batch(explorer.step, b200.device)
     assert found.fits == b200.largest_batch < found.tight
     assert fit(explorer.step.at(found.fits + found.stride), b200.device).state != FITS
+
+
+def test_bfloat16_needs_a_card_that_computes_in_it():
+    step = training_step(nn.Linear(10, 5), (10,), 5, precision="bfloat16")
+    states = {fit.device: fit.state for fit in on_todays(step, 8, devices())}
+    assert {item for item, state in states.items() if state == capacity.CANNOT} == {
+        item for item in devices() if not item.bfloat16
+    }
+    assert {state for item, state in states.items() if item.bfloat16} == {FITS}
+
+
+def test_memory_that_does_not_grow_has_no_largest_batch():
+    assert on_todays(made_step([("a", 100, 0)], sample=0), 4, [TITAN])[0].largest_batch is None
 
 
 def test_what_is_said_of_a_tight_card_and_of_one_without_a_price():

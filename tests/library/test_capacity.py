@@ -10,16 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import made_step, roomy
-from torch import nn
 
 from classroom import PACKAGES, ROOT
 from course_utils import networks
 from course_utils.allocator import ROUND, OutOfMemory
-from course_utils.machine.hardware import device, devices
+from course_utils.machine.hardware import device
 from course_utils.memory import ROLE
 from course_utils.techniques.capacity import (
     ALLOCATOR,
-    CANNOT,
     CONTEXT,
     FITS,
     NO,
@@ -28,6 +26,7 @@ from course_utils.techniques.capacity import (
     TIGHT,
     WORKSPACE,
     Batches,
+    CardFit,
     Context,
     cheapest,
     context,
@@ -35,7 +34,6 @@ from course_utils.techniques.capacity import (
     fit,
     known_context,
     largest_batch,
-    on_cards,
     room_for_tensors,
     smallest,
 )
@@ -250,25 +248,16 @@ def test_lesson_03_s_step_runs_where_it_would_reserve_more():
 
 
 def test_of_two_dies_a_program_has_one_and_of_a_b200_what_is_usable():
-    names = ("Tesla K80", "Tesla K40", "B200")
-    k80, k40, b200 = on_cards(STEP, 32, [device(name) for name in names])
     seen = replace(device("Tesla K40"), usable_gb=device("Tesla K80").usable_gb)
-    assert k80.largest_batch == largest_batch(STEP, seen).fits < k40.largest_batch
-    assert b200.verdict.spare_bytes == 179 * GIB - context(device("B200")).most - demand(STEP.at(32)).tensors
-
-
-def test_bfloat16_needs_a_card_that_computes_in_it():
-    step = training_step(nn.Linear(10, 5), (10,), 5, precision="bfloat16")
-    states = {fit.device.name: fit.state for fit in on_cards(step, 8, devices())}
-    assert {name for name, state in states.items() if state == CANNOT} == {
-        item.name for item in devices() if not item.bfloat16
-    }
-    assert {state for name, state in states.items() if device(name).bfloat16} == {FITS}
+    k80, of_its_size, k40 = (largest_batch(STEP, one).fits for one in (device("Tesla K80"), seen, device("Tesla K40")))
+    assert k80 == of_its_size < k40
+    verdict = fit(STEP.at(32), device("B200"))
+    assert verdict.spare_bytes == 179 * GIB - context(device("B200")).most - demand(STEP.at(32)).tensors
 
 
 def test_memory_that_does_not_grow_has_no_largest_batch():
-    step = made_step([("a", 100, 0)], sample=0)
-    assert on_cards(step, 4, [card(4)])[0].largest_batch is None
+    with pytest.raises(CourseError):
+        largest_batch(made_step([("a", 100, 0)], sample=0), card(4))
 
 
 def test_the_smallest_and_the_cheapest_card():
@@ -279,16 +268,12 @@ def test_the_smallest_and_the_cheapest_card():
         card(48, name="d", launch_usd=700),
         card(2, name="e", launch_usd=10),
     ]
-    fits = on_cards(STEP, 32, offers)
+    verdicts = [fit(STEP.at(32), offer) for offer in offers]
+    fits = [CardFit(offer, one.state, one, None) for offer, one in zip(offers, verdicts, strict=True)]
     assert smallest(fits).device.name == "c"  # of the two with 12 GiB the one with a price
     assert cheapest(fits).device.name == "d"
     assert cheapest(fits[1:2]) is None
     assert smallest(fits[4:]) is None is cheapest(fits[4:])
-
-
-def test_a_batch_below_one_is_one_line():
-    with pytest.raises(CourseError, match="batch must be a whole number of 1 or more, got 0"):
-        on_cards(STEP, 0, devices())
 
 
 def test_no_other_room_compares_bytes_with_a_card():

@@ -4,12 +4,9 @@
 policy of `policies`. What frameworks of 2016 made of it is in lesson 09.
 """
 
-from course_utils.techniques.offload.policies import ALGORITHMS, POLICIES, WINDOW, link_of, simulate, simulate_work
-from course_utils.techniques.offload.schedule import BACK, OUT, REASONS, Copy, Schedule, Stall
+from course_utils.techniques.offload.policies import WINDOW, link_of, simulate, simulate_work
+from course_utils.techniques.offload.schedule import BACK, OUT, Schedule
 from course_utils.techniques.offload.simulation import run
 from course_utils.techniques.offload.work import Work, pytorch_step
 
-__all__ = [
-    "ALGORITHMS", "BACK", "OUT", "POLICIES", "REASONS", "WINDOW", "Copy", "Schedule", "Stall", "Work", "link_of",
-    "pytorch_step", "run", "simulate", "simulate_work",
-]  # fmt: skip
+__all__ = ["BACK", "OUT", "WINDOW", "Schedule", "Work", "link_of", "pytorch_step", "run", "simulate", "simulate_work"]

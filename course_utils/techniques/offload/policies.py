@@ -46,8 +46,7 @@ def simulate(
         precision: of the arithmetic.
 
     Raises:
-        CourseError: an unknown policy, algorithm, device or link; or a device whose link is not confirmed and none is
-            given.
+        CourseError: an unknown policy, algorithm, device or link, or what `link_of` raises.
     """
     device = hardware.device(device) if isinstance(device, str) else device
     rate = link_of(device, link).bytes_per_s
@@ -56,11 +55,7 @@ def simulate(
 
 
 def link_of(device: Device, link: Link | str | None) -> Link:
-    """The link to simulate: the one given, by name or not, or the device's own.
-
-    Raises:
-        CourseError: none is given and the device's is not confirmed.
-    """
+    """The link given, by name or not, or the device's own. Raises CourseError if none is given and that is unknown."""
     found = hardware.link(link) if isinstance(link, str) else link or device.link
     if found is None:
         names = ", ".join(item.name for item in hardware.links())
@@ -81,8 +76,7 @@ def simulate_work(
 ) -> Schedule:
     """`simulate` on kernels and tensors at hand, for many policies of one step; of what they move, one in `every`.
 
-    Raises:
-        CourseError: an unknown policy or algorithm, or a window or `every` below 1.
+    Raises CourseError for an unknown policy or algorithm, or a window or `every` below 1.
     """
     require_one_of("policy", policy, POLICIES)
     require_one_of("algorithm", algorithm, ALGORITHMS)
@@ -96,10 +90,7 @@ def simulate_work(
 def moved(work: Work, policy: str, every: int = 1) -> Bools:
     """(S,) the tensors that a policy moves: of each `every` in a row, as they are made, the middle one.
 
-    Micro-batches are counted one by one, so that each moves the same.
-
-    Raises:
-        CourseError: `every` below 1.
+    Micro-batches are counted one by one, so that each moves the same. Raises CourseError for `every` below 1.
     """
     require_whole("every", every)
     chosen: Bools = work.movable & (work.size >= MINIMUM_BYTES) & (policy != "none")

@@ -17,7 +17,6 @@ from course_utils.units import format_bytes, format_seconds
 
 OUT, BACK = "to the host", "to the device"
 SLOW_COPY, LATE, ON_DEMAND = "a copy to the host", "a copy back", "a copy back on demand"
-REASONS = (SLOW_COPY, LATE, ON_DEMAND)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Stall:
     kernel: int  # the kernel that waits
     begins: float  # seconds since the step began
     seconds: float  # how long
-    reason: str  # one of REASONS
+    reason: str  # SLOW_COPY, LATE or ON_DEMAND
     copy: int  # index of the copy it waits for. A kernel that waits for several has a stall for each that ends later
 
 
@@ -62,8 +61,6 @@ class Schedule:
     released: Float64  # (S,) seconds at which the memory of a moved tensor is free again; infinite if it stays
     returned: Float64  # (S,) seconds at which memory for its return is taken; infinite if it stays
     tried: tuple[str, ...] = ()  # what a search tried before this, in words
-
-    # Time
 
     @property
     def total_seconds(self) -> float:
@@ -115,13 +112,9 @@ class Schedule:
         backward = self.work.phase[kernel] == BACKWARD
         return f"{self.work.layers[kernel]} backward" if backward else self.work.layers[kernel]
 
-    # Traffic
-
     def traffic_bytes(self) -> dict[str, int]:
         """Bytes over the link in each direction."""
         return {way: sum(copy.bytes for copy in self.copies if copy.direction == way) for way in (OUT, BACK)}
-
-    # Memory
 
     @cached_property
     def memory(self) -> tuple[Float64, Int64]:
@@ -217,5 +210,4 @@ class Schedule:
     def away(self, seconds: npt.ArrayLike, tensors: Int64) -> Bools:
         """Whether the memory of moved tensors is free at a time; the two are broadcast against each other."""
         at = np.asarray(seconds)
-        free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
-        return free
+        return (self.released[tensors] <= at) & (at < self.returned[tensors])

@@ -41,8 +41,7 @@ def run(
         bytes_per_s: rate of the link.
         latency: seconds every copy takes besides.
         window: tensors in flight, 0 or more.
-        policy: kept in the schedule.
-        algorithm: kept in the schedule.
+        policy, algorithm: kept in the schedule.
         prefetch: whether anything is fetched ahead of use.
 
     Raises:
@@ -122,8 +121,7 @@ class _Run:
             if self.window == 0 and self.back:
                 yield next(reversed(self.back.values())), LATE
         for tensor in self.needed.get(kernel, ()):
-            missing = tensor not in self.back
-            if missing:
+            if tensor not in self.back:
                 self.back[tensor] = self._copy(tensor, BACK, now, kernel, on_demand=True)
             copy = self.back[tensor]
             yield copy, ON_DEMAND if self.copies[copy].on_demand else LATE

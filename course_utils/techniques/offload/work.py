@@ -107,8 +107,7 @@ class Work:
     @cached_property
     def movable(self) -> Bools:
         """(S,) True for the tensors a policy can choose from."""
-        movable: Bools = self.leaves >= 0
-        return movable
+        return self.leaves >= 0
 
     @cached_property
     def feeds_convolution(self) -> Bools:
@@ -132,10 +131,8 @@ def pytorch_step(ledger: Ledger, device: Device | str, precision: str = "float32
     """The step as PyTorch runs it: every operator a kernel, every tensor alive as the trace says.
 
     What may move is what autograd keeps: the maps, indices and masks made in the forward pass and used in the backward
-    pass. Input and labels stay, as the training loop holds them. The workspace is the ledger's.
-
-    Raises:
-        CourseError: the trace does not say which tensors its operators use.
+    pass. Input and labels stay, as the training loop holds them. The workspace is the ledger's. Raises CourseError if
+    the trace does not say which tensors its operators use.
     """
     tape = step_of(ledger)
     fast, slow = kernel_seconds(ledger, device, precision)
