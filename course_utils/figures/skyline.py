@@ -73,7 +73,13 @@ def skyline(
     Raises:
         CourseError: a time that is another step's, or an outline that has no time where the axis is time.
     """
-    _check_times(ledger, before, time, before_time)
+    if time is None and before_time is not None:
+        raise CourseError("before_time is given and time is not: both steps need one, or neither")
+    if time is not None and before is not None and before_time is None:
+        raise CourseError("before needs its own before_time where the axis is time: give predict_step(before, device)")
+    for what, step, own in (("time", ledger, time), ("before_time", before, before_time)):
+        if own is not None and own.ledger is not step:
+            raise CourseError(f"{what} must be the time of the very step drawn: predict_step of the same ledger")
     verdict = None if limit_bytes is None else fit(ledger, limit_bytes, limit)
     name = f"{verdict.card} − context" if verdict else ""
     scene = Scene(WIDTH, HEIGHT, describe(ledger, verdict, time))
@@ -102,13 +108,3 @@ def skyline(
         plot.bracket(*part)
     plot.label(name, ghost_name)
     return Picture.from_scene(scene)
-
-
-def _check_times(ledger: Ledger, before: Ledger | None, time: StepTime | None, before_time: StepTime | None) -> None:
-    if time is None and before_time is not None:
-        raise CourseError("before_time is given and time is not: both steps need one, or neither")
-    if time is not None and before is not None and before_time is None:
-        raise CourseError("before needs its own before_time where the axis is time: give predict_step(before, device)")
-    for what, step, own in (("time", ledger, time), ("before_time", before, before_time)):
-        if own is not None and own.ledger is not step:
-            raise CourseError(f"{what} must be the time of the very step drawn: predict_step of the same ledger")
