@@ -1,7 +1,6 @@
 """The skyline's plot: bands, limit and outlines on a scene, and a place for every label where there is room for it."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -112,6 +111,9 @@ class Plot:
         self.scale = ByteScale(axis_top(highest, limit), self.bottom - top)
         self.limit = limit
         self.line = limit if limit is not None and limit <= self.scale.top else None  # the limit, where it is shown
+        at = int(np.argmax(self.total))
+        self.peak = float(events.edges[at] + events.edges[at + 1]) / 2, float(self.y(self.total[at]))  # in pixels
+        self.peak_bold = limit is not None and ledger.peak_bytes > limit
 
     def y(self, count: npt.ArrayLike) -> Floats:
         """Bytes to pixels."""
@@ -132,7 +134,9 @@ class Plot:
         self.scene.add(Lines([_steps(self.events.edges, self.y(self.total))], INK, EDGE))
         for span, following in pairwise(self.events.spans):
             if min(span.end - span.start, following.end - following.start) > NARROWEST_PHASE:
-                line = [[(span.end, self._lowest_near(span.end)), (span.end, self.bottom)]]
+                # From the lowest roof around it down, so that the line hides no narrow tower.
+                near = self.events.at(np.arange(span.end - NARROWEST_PHASE, span.end + NARROWEST_PHASE, 1.0))
+                line = [[(span.end, float(self.y(self.total[near].min()))), (span.end, self.bottom)]]
                 self.scene.add(Lines(line, PAPER, PHASE_GAP))
         if self.line is not None:
             y = float(self.y(self.line))
@@ -142,14 +146,9 @@ class Plot:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, HALO), Lines(outline, INK, LINE, dashed=True))
 
-    def _lowest_near(self, x: float) -> float:
-        """The y of the lowest roof around a phase's end: a line from there down hides no narrow tower."""
-        near = self.total[self.events.at(np.arange(x - NARROWEST_PHASE, x + NARROWEST_PHASE, 1.0))]
-        return float(self.y(near.min()))
-
     def bracket(self, name: str, count: int) -> None:
         """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
-        x, top = self._peak[0] + BRACKET_ASIDE, self._peak[1]
+        x, top = self.peak[0] + BRACKET_ASIDE, self.peak[1]
         low = float(self.y(self.total.max() - count))
         line = [[(x - TICK, top), (x, top), (x, low), (x - TICK, low)]]
         self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE))
@@ -178,29 +177,24 @@ class Plot:
                 self.scene.add(Words(LEFT - TICK - PAGE_MARGIN, y + CENTRED, label, SIZE, "end", fill=FAINT))
                 self.scene.add(Lines([[(LEFT - TICK, y), (LEFT, y)]], FAINT))
         self.scene.add(Lines([[(LEFT, self.top), (LEFT, self.bottom), (self.right, self.bottom)]], FAINT))
-        if self.timed:
-            self._name_timed(_with_room(self.events.spans, TIMED_PHASES_NAMED))
-            return
-        named = _with_room(self.events.spans, PHASES_NAMED)
-        widths = [text_width(span.name, SIZE) for span in named]
-        middles = [(span.start + span.end) / 2 for span in named]
-        for x, span in zip(_apart(middles, widths, PHASE_MARGIN, LEFT, self.right), named, strict=True):
-            self.scene.add(Words(x, self.bottom + PHASE_ROW, span.name, SIZE, "middle"))
+        self._name_phases(_with_room(self.events.spans, TIMED_PHASES_NAMED if self.timed else PHASES_NAMED))
 
-    def _name_timed(self, spans: Sequence[Span]) -> None:
-        """Phases and their seconds in one row under the axis, each under its span or led to it by a line."""
-        texts = [f"{span.name} {format_seconds(span.seconds or 0.0)}" for span in spans]
+    def _name_phases(self, spans: Sequence[Span]) -> None:
+        """Phases in one row under the axis; where they have seconds with these, and led to by a line."""
+        texts = [span.name if span.seconds is None else f"{span.name} {format_seconds(span.seconds)}" for span in spans]
         widths = [text_width(text, SIZE) for text in texts]
-        wanted = [(span.start + span.end) / 2 for span in spans]
-        places = _apart(wanted, widths, PHASE_MARGIN, PAGE_MARGIN, WIDTH - PAGE_MARGIN)
+        middles = [(span.start + span.end) / 2 for span in spans]
+        low, high = (PAGE_MARGIN, WIDTH - PAGE_MARGIN) if self.timed else (LEFT, self.right)
+        places = _apart(middles, widths, PHASE_MARGIN, low, high)
         bars, leaders = self.bottom + BAR_ROW, self.bottom + LEADER_ROW
-        for x, span, text, width in zip(places, spans, texts, widths, strict=True):
-            # Bars of neighbours do not touch; the shortest is still seen.
-            middle, ends = (span.start + span.end) / 2, (span.start + 1.5, max(span.end - 1.5, span.start + 2))
-            self.scene.add(Lines([[(ends[0], bars), (ends[1], bars)]], INK, 2))
-            aim = min(max(middle, x - width / 2 + 4), x + width / 2 - 4)  # within the words
-            self.scene.add(Lines([[(middle, bars), (aim, leaders)]], FAINT))
-            self.scene.add(Words(x, self.bottom + TIMED_ROW, text, SIZE, "middle"))
+        for x, span, text, width, middle in zip(places, spans, texts, widths, middles, strict=True):
+            if self.timed:
+                # Bars of neighbours do not touch; the shortest is still seen.
+                start, end = span.start + 1.5, max(span.end - 1.5, span.start + 2)
+                aim = min(max(middle, x - width / 2 + 4), x + width / 2 - 4)  # within the words
+                self.scene.add(Lines([[(start, bars), (end, bars)]], INK, 2))
+                self.scene.add(Lines([[(middle, bars), (aim, leaders)]], FAINT))
+            self.scene.add(Words(x, self.bottom + (TIMED_ROW if self.timed else PHASE_ROW), text, SIZE, "middle"))
 
     def _draw_overshoot(self, limit: float) -> None:
         x = np.arange(LEFT + STRIPES / 2, self.events.end, STRIPES)
@@ -217,7 +211,7 @@ class Plot:
 
     def label(self, limit_name: str, before_name: str) -> None:
         """The peak, where memory runs out, the bands; what finds no room on the plot goes to the column beside it."""
-        self.scene.add(Area(circle(*self._peak, DOT_HALO), PAPER), Area(circle(*self._peak, DOT), INK))
+        self.scene.add(Area(circle(*self.peak, DOT_HALO), PAPER), Area(circle(*self.peak, DOT), INK))
         named = self._name_peak()
         if self.line is not None and self.total.max() > self.line:
             self._label_crossing(self.line)
@@ -270,16 +264,6 @@ class Plot:
         low, high = LEFT + half + 6, self.right - half
         return [Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle", bold) for aside, lift in places]
 
-    @cached_property
-    def _peak(self) -> tuple[float, float]:
-        """Where the peak is, in pixels."""
-        event = int(np.argmax(self.total))
-        return float(self.events.edges[event] + self.events.edges[event + 1]) / 2, float(self.y(self.total[event]))
-
-    @cached_property
-    def _peak_bold(self) -> bool:
-        return self.limit is not None and self.ledger.peak_bytes > self.limit
-
     def _peak_texts(self) -> tuple[str, ...]:
         """What can be said of the peak, from the most words to the fewest."""
         ledger = self.ledger
@@ -290,23 +274,23 @@ class Plot:
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""
-        texts, bold = self._peak_texts(), self._peak_bold
-        above = [words for text in texts for words in self._above(*self._peak, text, bold)]
+        texts, bold = self._peak_texts(), self.peak_bold
+        above = [words for text in texts for words in self._above(*self.peak, text, bold)]
         inside = [words for words in self._aside() if words.x + text_width(words.text, SIZE, bold) <= self.right]
-        low = [words for text in texts for words in self._under(*self._peak, text, bold)] if self.ghost else []
+        low = [words for text in texts for words in self._under(*self.peak, text, bold)] if self.ghost else []
         return self.scene.place([*above, *inside, *low], [*self._clear(), *self._outline()]) is not None
 
     def _name_peak_at_last(self) -> None:
         """Name the peak once the column has its names: in what room they leave, or over another step's outline."""
         if not self.scene.place(self._aside(), [*self._clear(), *self._outline()]):
-            above = [words for text in self._peak_texts() for words in self._above(*self._peak, text, self._peak_bold)]
+            above = [words for text in self._peak_texts() for words in self._above(*self.peak, text, self.peak_bold)]
             self.scene.place(above, self._clear())
 
     def _aside(self) -> list[Words]:
         """Places for the peak's name to its right, in the column too."""
-        x, y = self._peak
+        x, y = self.peak
         places = [(text, lift) for text in self._peak_texts() for lift in LIFTS_ASIDE]
-        return [Words(x + ASIDE, y - lift, text, SIZE, bold=self._peak_bold) for text, lift in places]
+        return [Words(x + ASIDE, y - lift, text, SIZE, bold=self.peak_bold) for text, lift in places]
 
     def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
         """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
