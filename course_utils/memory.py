@@ -277,10 +277,8 @@ class Ledger:
         """One row an event: event (operator), phase, layer, bytes alive after it by role, and their total."""
         import pandas as pd
 
-        frame = pd.DataFrame({"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers})
-        for code, role in enumerate(ROLES):
-            frame[role] = self.matrix[:, code]
-        return frame.assign(total=self.total)
+        events = {"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers}
+        return pd.DataFrame({**events, **dict(zip(ROLES, self.matrix.T, strict=True)), "total": self.total})
 
     def by_layer(self) -> pd.DataFrame:
         """One row a layer, in the order in which they first run.
