@@ -95,10 +95,9 @@ def skyline(
         ghost = under(before, events.spans) if before else None
         heading = "alive after each event of the step"
     else:
-        longest = max(each.total_seconds for each in (time, before_time) if each is not None)
-        events, *rest = (
-            by_time(each, LEFT, (right - LEFT) / (longest or 1.0)) for each in (time, before_time) if each is not None
-        )
+        times = [each for each in (time, before_time) if each is not None]
+        longest = max(each.total_seconds for each in times) or 1.0
+        events, *rest = (by_time(each, LEFT, (right - LEFT) / longest) for each in times)
         ghost = rest[0] if rest else None
         heading = f"alive over the {format_seconds(time.total_seconds)} predicted for {time.device.name}"
     line = verdict.limit_bytes if verdict else None
