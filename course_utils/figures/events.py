@@ -65,9 +65,8 @@ def by_operator(ledger: Ledger, left: float, right: float) -> Events:
     weight = np.array([count for _, count in runs], dtype=float)
     weight /= weight.sum()
     if len(runs) > 1:
-        for index, (phase, _) in enumerate(runs):
-            if phase == "update":  # a fifth at most
-                weight[index] = min(weight[index], 0.25 * (1 - weight[index]))
+        update = np.array([phase == UPDATE for phase, _ in runs])  # a fifth at most
+        weight = np.where(update, np.minimum(weight, 0.25 * (1 - weight)), weight)
         weight = np.maximum(weight / weight.sum(), 0.12)
         weight /= weight.sum()
     edges = left + (right - left) * np.concatenate([[0.0], np.cumsum(weight)])
