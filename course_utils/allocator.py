@@ -39,16 +39,12 @@ class Block:
 
 
 class OutOfMemory(Exception):
-    """A request that a finite card cannot meet, even after every unused segment was given back.
-
-    Attributes:
-        asked: bytes of the segment that there was no room for.
-        allocator: as it was then.
-    """
+    """A request that a finite card cannot meet, even after every unused segment was given back."""
 
     def __init__(self, asked: int, allocator: CachingAllocator) -> None:
         super().__init__(f"{asked} bytes asked for, {allocator.reserved} of {allocator.limit} reserved")
-        self.asked, self.allocator = asked, allocator
+        self.asked = asked  # bytes of the segment that there was no room for
+        self.allocator = allocator  # as it was then
 
 
 class CachingAllocator:
