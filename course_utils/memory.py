@@ -122,7 +122,7 @@ class StepTrace:
     # Traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a dimension of one
     # may be laid out differently, and for networks that are not affine.
     trace_at: Callable[[int], Tape]
-    why: str = ""  # the network is not affine
+    why: str = ""  # the reason, of a network that is not affine
     settings: dict[str, object] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()  # of kernels that the trace cannot know and of a step that it is not told
     sizes: dict[str, int] = field(default_factory=dict)  # that shapes of the input name, such as {"sequence": 1024}
@@ -151,26 +151,22 @@ class StepTrace:
                 timeline. 0 (the default) leaves it out, and the peak is that of tensors alone.
 
         Raises:
-            CourseError: batch is not a whole number of 1 or more, or workspace is negative.
+            CourseError: batch is not a whole number of 1 or more, workspace is negative, or no shape names a size.
         """
         require_whole("batch", batch)
         if workspace < 0:
             raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
         if any(self.sizes.get(name) != size for name, size in sizes.items()):
-            return self.with_sizes(**sizes).at(batch, workspace)
+            if self.resized is None:
+                raise CourseError(f"{self.name} was traced at one size of its input")
+            key = tuple(sorted(sizes.items()))
+            if key not in self._resized:
+                self._resized[key] = self.resized(sizes)
+            return self._resized[key].at(batch, workspace)
         batch, tape = int(batch), self.tape if batch > 1 else None
         if tape is None and batch not in self._traced:
             self._traced[batch] = self.trace_at(batch)
         return Ledger(self.name, tape or self._traced[batch], batch, int(workspace), self.precision)
-
-    def with_sizes(self, **sizes: int) -> StepTrace:
-        """The step traced with other sizes. Raises CourseError for a size that no shape names."""
-        if self.resized is None:
-            raise CourseError(f"{self.name} was traced at one size of its input")
-        key = tuple(sorted(sizes.items()))
-        if key not in self._resized:
-            self._resized[key] = self.resized(sizes)
-        return self._resized[key]
 
     def largest_batch(self, limit_bytes: float) -> int:
         """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
