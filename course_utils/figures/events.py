@@ -17,7 +17,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MOST_EVENTS = 300  # more would be narrower than two and a half pixels
 NARROW = 2.5  # pixels: events that take less time than this are drawn together
-TRANSFER = "transfer"
 UPDATE = PHASES[-1]
 
 
@@ -100,7 +99,7 @@ def by_time(time: StepTime, left: float, pixels_a_second: float) -> Events:
     """Every event as wide as the seconds it takes, after the transfer, in which input and labels come in."""
     matrix, phases, seconds = time.ledger.matrix, list(time.ledger.phases), time.seconds
     if time.transfer_seconds > 0:
-        matrix, phases = np.concatenate([matrix[:1], matrix]), [TRANSFER, *phases]
+        matrix, phases = np.concatenate([matrix[:1], matrix]), ["transfer", *phases]
         seconds = np.concatenate([[time.transfer_seconds], seconds])
     edges = left + pixels_a_second * np.concatenate([[0.0], np.cumsum(seconds)])
     spans, start = [], 0

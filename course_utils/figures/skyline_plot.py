@@ -1,12 +1,12 @@
 """The skyline's plot: bands, limit and outlines on a scene, and a place for every label where there is room for it."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.figures.events import Events, Floats, Span
+from course_utils.figures.events import Events, Floats
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Scene, Words, overlap, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
@@ -55,7 +55,7 @@ SAMPLE = 4.0  # from one column to the next where roofs are looked up
 OUTLINE_PIECE = 12.0  # the length of the pieces into which an outline is cut, for words to keep off it
 LEADER_REACH = 12.0  # a band that is alive so near to the column is led to its name there
 
-PHASES_NAMED, TIMED_PHASES_NAMED = 3, 4  # with more, only those with room for their names
+PHASES_NAMED, TIMED_PHASES_NAMED = 3, 4  # of more, only those with room for their names
 PHASE_MARGIN = 14.0  # around a phase's name
 PHASE_ROW = 24.0  # from the axis to the names of phases
 BAR_ROW, LEADER_ROW, TIMED_ROW = 8.0, 24.0, 40.0  # where there are seconds: bars, the ends of leaders, names
@@ -79,13 +79,6 @@ def _apart(wanted: Sequence[float], widths: Sequence[float], gap: float, low: fl
         places[i] = min(places[i], right - widths[i] / 2)
         right = places[i] - widths[i] / 2 - gap
     return places
-
-
-def _with_room(spans: Sequence[Span], most: int) -> list[Span]:
-    """The spans to name: all, or of more than `most` (a step that accumulates) those wide enough for their names."""
-    needed = [text_width(span.name if span.seconds is None else f"{span.name} 99.9 ms", SIZE) for span in spans]
-    roomy = [span for span, width in zip(spans, needed, strict=True) if width + PHASE_MARGIN <= span.end - span.start]
-    return list(spans) if len(spans) <= most else roomy
 
 
 class Plot:
@@ -177,10 +170,15 @@ class Plot:
                 self.scene.add(Words(LEFT - TICK - PAGE_MARGIN, y + CENTRED, label, SIZE, "end", fill=FAINT))
                 self.scene.add(Lines([[(LEFT - TICK, y), (LEFT, y)]], FAINT))
         self.scene.add(Lines([[(LEFT, self.top), (LEFT, self.bottom), (self.right, self.bottom)]], FAINT))
-        self._name_phases(_with_room(self.events.spans, TIMED_PHASES_NAMED if self.timed else PHASES_NAMED))
+        self._name_phases()
 
-    def _name_phases(self, spans: Sequence[Span]) -> None:
+    def _name_phases(self) -> None:
         """Phases in one row under the axis; where they have seconds with these, and led to by a line."""
+        spans = self.events.spans
+        if len(spans) > (TIMED_PHASES_NAMED if self.timed else PHASES_NAMED):  # of a step that accumulates
+            seconds = " 99.9 ms" if self.timed else ""
+            needed = [text_width(span.name + seconds, SIZE) + PHASE_MARGIN for span in spans]
+            spans = [span for span, room in zip(spans, needed, strict=True) if room <= span.end - span.start]
         texts = [span.name if span.seconds is None else f"{span.name} {format_seconds(span.seconds)}" for span in spans]
         widths = [text_width(text, SIZE) for text in texts]
         middles = [(span.start + span.end) / 2 for span in spans]
@@ -237,8 +235,9 @@ class Plot:
             ):
                 beside.append(int(code))
         self._label_beside(beside, limit_name, before_name)
-        if not named:
-            self._name_peak_at_last()
+        # Else in what room the column's names leave, or over another step's outline.
+        if not named and not self.scene.place(self._aside(), [*self._clear(), *self._outline()]):
+            self.scene.place(self._above(), self._clear())
 
     def _clear(self) -> list[Box]:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
@@ -257,12 +256,15 @@ class Plot:
         pieces = pairwise(zip(ends, y, strict=True))
         return [(a, min(m, n) - STRIP, b, max(m, n) + STRIP) for (a, m), (b, n) in pieces]
 
-    def _above(self, x: float, y: float, text: str, bold: bool = False) -> list[Words]:
-        """Places for a label over a point, best first: straight above, then higher, then to the sides."""
-        half = text_width(text, SIZE, bold) / 2
-        places = [(aside, lift) for lift in LIFTS for aside in (0.0, -half, half)]
-        low, high = LEFT + half + 6, self.right - half
-        return [Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle", bold) for aside, lift in places]
+    def _above(self) -> list[Words]:
+        """Places for the peak's name over it, best first: most words, straight above; then to the sides, and higher."""
+        (x, y), places = self.peak, []
+        for text in self._peak_texts():
+            half = text_width(text, SIZE, self.peak_bold) / 2
+            for lift, aside in product(LIFTS, (0.0, -half, half)):
+                middle = min(max(x + aside, LEFT + half + 6), self.right - half)
+                places.append(Words(middle, y - lift, text, SIZE, "middle", self.peak_bold))
+        return places
 
     def _peak_texts(self) -> tuple[str, ...]:
         """What can be said of the peak, from the most words to the fewest."""
@@ -274,17 +276,9 @@ class Plot:
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""
-        texts, bold = self._peak_texts(), self.peak_bold
-        above = [words for text in texts for words in self._above(*self.peak, text, bold)]
-        inside = [words for words in self._aside() if words.x + text_width(words.text, SIZE, bold) <= self.right]
-        low = [words for text in texts for words in self._under(*self.peak, text, bold)] if self.ghost else []
-        return self.scene.place([*above, *inside, *low], [*self._clear(), *self._outline()]) is not None
-
-    def _name_peak_at_last(self) -> None:
-        """Name the peak once the column has its names: in what room they leave, or over another step's outline."""
-        if not self.scene.place(self._aside(), [*self._clear(), *self._outline()]):
-            above = [words for text in self._peak_texts() for words in self._above(*self.peak, text, self.peak_bold)]
-            self.scene.place(above, self._clear())
+        inside = [words for words in self._aside() if words.box[2] <= self.right]
+        low = [words for text in self._peak_texts() for words in self._under(text)] if self.ghost else []
+        return self.scene.place([*self._above(), *inside, *low], [*self._clear(), *self._outline()]) is not None
 
     def _aside(self) -> list[Words]:
         """Places for the peak's name to its right, in the column too."""
@@ -292,14 +286,15 @@ class Plot:
         places = [(text, lift) for text in self._peak_texts() for lift in LIFTS_ASIDE]
         return [Words(x + ASIDE, y - lift, text, SIZE, bold=self.peak_bold) for text, lift in places]
 
-    def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
-        """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
-        begin, end = x + ASIDE - SAMPLE, x + ASIDE + text_width(text, SIZE, bold)
+    def _under(self, text: str) -> list[Words]:
+        """Places right of the peak and lower, where the roofs leave paper under the outline of another step."""
+        x, y = self.peak
+        begin, end = x + ASIDE - SAMPLE, x + ASIDE + text_width(text, SIZE, self.peak_bold)
         if end > self.events.end:
             return []
         roof = float(self.y(self.total[self.events.at(np.arange(begin, end, SAMPLE))].max()))
         lines = np.arange(roof - ABOVE, y + LIFTS[0], -6.0).tolist()
-        return [Words(begin, line, text, SIZE, bold=bold) for line in lines]
+        return [Words(begin, line, text, SIZE, bold=self.peak_bold) for line in lines]
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
