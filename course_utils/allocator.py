@@ -9,18 +9,14 @@ then does it raise. Pure Python and NumPy; must never import torch or anything e
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    Int64 = npt.NDArray[np.int64]
+Int64 = npt.NDArray[np.int64]
 
 ROUND = 512  # every request is rounded up to a multiple of this
 SMALL_REQUEST = 2**20  # requests up to 1 MiB are cut from ...
@@ -43,16 +39,12 @@ class Block:
 
 
 class OutOfMemory(Exception):
-    """A request that a finite card cannot meet, even after every unused segment was given back.
-
-    Attributes:
-        asked: bytes of the segment that there was no room for.
-        allocator: as it was then.
-    """
+    """A request that a finite card cannot meet, even after every unused segment was given back."""
 
     def __init__(self, asked: int, allocator: CachingAllocator) -> None:
         super().__init__(f"{asked} bytes asked for, {allocator.reserved} of {allocator.limit} reserved")
-        self.asked, self.allocator = asked, allocator
+        self.asked = asked  # bytes of the segment that there was no room for
+        self.allocator = allocator  # as it was then
 
 
 class CachingAllocator:
@@ -162,23 +154,14 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class Requests:
-    """What a training step asks of the allocator, R requests for memory, step after step.
+    """What a training step asks of the allocator, R requests for memory, step after step."""
 
-    Attributes:
-        size: (R,) bytes.
-        birth: (R,) first event in which it is alive.
-        death: (R,) first event in which it no longer is.
-        lasting: (R,) True for what stays from step to step (parameters, optimizer state, input).
-        late: (R,) True for what is made at the end of the first step (optimizer state).
-        events: number of events in a step.
-    """
-
-    size: Int64
-    birth: Int64
-    death: Int64
-    lasting: npt.NDArray[np.bool_]
-    late: npt.NDArray[np.bool_]
-    events: int
+    size: Int64  # (R,) bytes
+    birth: Int64  # (R,) first event in which it is alive
+    death: Int64  # (R,) first event in which it no longer is
+    lasting: npt.NDArray[np.bool_]  # (R,) True for what stays from step to step (parameters, optimizer state, input)
+    late: npt.NDArray[np.bool_]  # (R,) True for what is made at the end of the first step (optimizer state)
+    events: int  # in a step
     _fits: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)  # what was replayed, by limit
 
     @cached_property

@@ -115,26 +115,18 @@ class Tape:
 
 @dataclass(frozen=True)
 class StepTrace:
-    """One training step at every batch size, as `course_utils.trace.training_step` returns it.
+    """One training step at every batch size, as `course_utils.trace.training_step` returns it."""
 
-    Attributes:
-        name: what the network is called in tables and pictures.
-        tape: the step with sizes affine in the batch; None where the network is not affine, with the reason in `why`.
-        trace_at: traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a
-            dimension of one may be laid out differently, and for networks that are not affine.
-        affine: True where `tape` stands for every batch from 2 on.
-        assumptions: what the trace takes for granted of kernels that it cannot know and of a step that it is not told.
-        sizes: sizes that shapes of the input name, such as {"sequence": 1024}.
-        resized: traces the step anew with other sizes.
-    """
-
-    name: str
-    tape: Tape | None
+    name: str  # what the network is called in tables and pictures
+    tape: Tape | None  # the step with sizes affine in the batch, for every batch from 2 on; None where they are not
+    # Traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a dimension of one
+    # may be laid out differently, and for networks that are not affine.
     trace_at: Callable[[int], Tape]
-    why: str = ""
+    why: str = ""  # the reason, of a network that is not affine
     settings: dict[str, object] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    sizes: dict[str, int] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()  # of kernels that the trace cannot know and of a step that it is not told
+    sizes: dict[str, int] = field(default_factory=dict)  # that shapes of the input name, such as {"sequence": 1024}
+    # Traces the step anew with other sizes.
     resized: Callable[[dict[str, int]], StepTrace] | None = field(default=None, repr=False, compare=False)
     _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
     _largest: dict[tuple[int, ...], tuple[int, int, int, int]] = field(default_factory=dict, repr=False, compare=False)
@@ -159,30 +151,22 @@ class StepTrace:
                 timeline. 0 (the default) leaves it out, and the peak is that of tensors alone.
 
         Raises:
-            CourseError: batch is not a whole number of 1 or more, or workspace is negative.
+            CourseError: batch is not a whole number of 1 or more, workspace is negative, or no shape names a size.
         """
         require_whole("batch", batch)
         if workspace < 0:
             raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
         if any(self.sizes.get(name) != size for name, size in sizes.items()):
-            return self.with_sizes(**sizes).at(batch, workspace)
-        return Ledger(self.name, self._tape_for(int(batch)), int(batch), int(workspace), self.precision)
-
-    def with_sizes(self, **sizes: int) -> StepTrace:
-        """The step traced with other sizes. Raises CourseError for a size that no shape names."""
-        if self.resized is None:
-            raise CourseError(f"{self.name} was traced at one size of its input")
-        key = tuple(sorted(sizes.items()))
-        if key not in self._resized:
-            self._resized[key] = self.resized(sizes)
-        return self._resized[key]
-
-    def _tape_for(self, batch: int) -> Tape:
-        if self.tape is not None and batch > 1:
-            return self.tape
-        if batch not in self._traced:
+            if self.resized is None:
+                raise CourseError(f"{self.name} was traced at one size of its input")
+            key = tuple(sorted(sizes.items()))
+            if key not in self._resized:
+                self._resized[key] = self.resized(sizes)
+            return self._resized[key].at(batch, workspace)
+        batch, tape = int(batch), self.tape if batch > 1 else None
+        if tape is None and batch not in self._traced:
             self._traced[batch] = self.trace_at(batch)
-        return self._traced[batch]
+        return Ledger(self.name, tape or self._traced[batch], batch, int(workspace), self.precision)
 
     def largest_batch(self, limit_bytes: float) -> int:
         """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
@@ -220,21 +204,13 @@ class StepTrace:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every byte of one training step at one batch size. All figures are bytes of tensors, exact, unless said.
+    """Every byte of one training step at one batch size. All figures are bytes of tensors, exact, unless said."""
 
-    Attributes:
-        name: what the network is called in tables and pictures.
-        tape: the step.
-        batch: samples in the batch.
-        workspace: scratch bytes assumed for every convolution while it runs.
-        precision: of matrix products and convolutions, as traced; `course_utils.machine.speed` predicts times in it.
-    """
-
-    name: str
+    name: str  # what the network is called in tables and pictures
     tape: Tape
-    batch: int
-    workspace: int = 0
-    precision: str = "float32"
+    batch: int  # samples
+    workspace: int = 0  # scratch bytes assumed for every convolution while it runs
+    precision: str = "float32"  # of matrix products and convolutions, as traced; `machine.speed` predicts times in it
 
     @cached_property
     def size(self) -> Int64:
@@ -297,10 +273,8 @@ class Ledger:
         """One row an event: event (operator), phase, layer, bytes alive after it by role, and their total."""
         import pandas as pd
 
-        frame = pd.DataFrame({"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers})
-        for code, role in enumerate(ROLES):
-            frame[role] = self.matrix[:, code]
-        return frame.assign(total=self.total)
+        events = {"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers}
+        return pd.DataFrame({**events, **dict(zip(ROLES, self.matrix.T, strict=True)), "total": self.total})
 
     def by_layer(self) -> pd.DataFrame:
         """One row a layer, in the order in which they first run.

@@ -5,7 +5,7 @@ import logging
 import pickle
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,27 +63,21 @@ class Draws:
         Args:
             others: each a random.Random, numpy.random.Generator or numpy.random.RandomState.
         """
-        generators = [random, np.random, *others]
-        before = [_state(one) for one in generators]
+        ways = [_state_of(one) for one in (random, np.random, *others)]
+        before = [read() for read, _ in ways]
         try:
             yield
         finally:
-            for one, state in zip(generators, before, strict=True):
-                if pickle.dumps(_state(one)) != pickle.dumps(state):
+            for (read, put_back), state in zip(ways, before, strict=True):
+                if pickle.dumps(read()) != pickle.dumps(state):
                     self.seen = True
-                    _put_back(one, state)
+                    put_back(state)
 
 
-def _state(generator: Any) -> Any:
-    if hasattr(generator, "getstate"):
-        return generator.getstate()
-    return generator.get_state() if hasattr(generator, "get_state") else generator.bit_generator.state
-
-
-def _put_back(generator: Any, state: Any) -> None:
-    if hasattr(generator, "setstate"):
-        generator.setstate(state)
-    elif hasattr(generator, "set_state"):
-        generator.set_state(state)
-    else:
-        generator.bit_generator.state = state
+def _state_of(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How a generator's state is read, and how it is put back."""
+    for read, put_back in (("getstate", "setstate"), ("get_state", "set_state")):
+        if hasattr(generator, read):
+            return getattr(generator, read), getattr(generator, put_back)
+    bits = generator.bit_generator
+    return lambda: bits.state, lambda state: setattr(bits, "state", state)

@@ -83,11 +83,10 @@ def format_seconds(seconds: float, digits: int = 3) -> str:
     >>> format_seconds(1200)
     '1,200 s'
     """
-    size, name = float(seconds), "s"
+    size = float(seconds)
     for name in ("s", "ms", "µs", "ns"):
         if abs(float(f"{size:.{digits}g}")) >= 1 or name == "ns" or not size:
             break
         size *= 1000
-    name = name if seconds else "s"
     rounded = float(f"{size:.{digits}g}")
     return f"{rounded:,.0f} {name}" if abs(rounded) >= 10 ** (digits - 1) else f"{size:.{digits}g} {name}"

@@ -17,7 +17,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MOST_EVENTS = 300  # more would be narrower than two and a half pixels
 NARROW = 2.5  # pixels: events that take less time than this are drawn together
-TRANSFER = "transfer"
 UPDATE = PHASES[-1]
 
 
@@ -65,9 +64,8 @@ def by_operator(ledger: Ledger, left: float, right: float) -> Events:
     weight = np.array([count for _, count in runs], dtype=float)
     weight /= weight.sum()
     if len(runs) > 1:
-        for index, (phase, _) in enumerate(runs):
-            if phase == "update":  # a fifth at most
-                weight[index] = min(weight[index], 0.25 * (1 - weight[index]))
+        update = np.array([phase == UPDATE for phase, _ in runs])  # a fifth at most
+        weight = np.where(update, np.minimum(weight, 0.25 * (1 - weight)), weight)
         weight = np.maximum(weight / weight.sum(), 0.12)
         weight /= weight.sum()
     edges = left + (right - left) * np.concatenate([[0.0], np.cumsum(weight)])
@@ -101,7 +99,7 @@ def by_time(time: StepTime, left: float, pixels_a_second: float) -> Events:
     """Every event as wide as the seconds it takes, after the transfer, in which input and labels come in."""
     matrix, phases, seconds = time.ledger.matrix, list(time.ledger.phases), time.seconds
     if time.transfer_seconds > 0:
-        matrix, phases = np.concatenate([matrix[:1], matrix]), [TRANSFER, *phases]
+        matrix, phases = np.concatenate([matrix[:1], matrix]), ["transfer", *phases]
         seconds = np.concatenate([[time.transfer_seconds], seconds])
     edges = left + pixels_a_second * np.concatenate([[0.0], np.cumsum(seconds)])
     spans, start = [], 0

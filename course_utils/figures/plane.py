@@ -73,8 +73,7 @@ class Axis:
                 apart = [abs(self.share(b) - self.share(a)) * length for a, b in pairwise(ticks)]
                 if not apart or min(apart) >= gap:
                     return ticks
-            every = math.ceil(gap / min(apart))
-            return ticks[:: max(1, every)]
+            return ticks[:: math.ceil(gap / min(apart))]
         least = gap * (self.high - self.low) / length
         power = 10.0 ** math.floor(math.log10(least))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
@@ -188,12 +187,9 @@ def plane(
     ends = [(points[-1], c.name, c.colour) for c, points in zip(curves, paths, strict=True) if c.name and points]
     _end_names(scene, frame, [*ends, *(((frame.right, py), name, INK) for py, name in zip(up, limits, strict=True))])
     dots = [frame.at(spot.x, spot.y) for spot in spots]
-    drawn += [
-        (px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius)
-        for spot, (px, py) in zip(spots, dots, strict=True)
-    ]
     _small_dots(scene, spots, dots)
     for spot, (px, py) in zip(spots, dots, strict=True):
+        drawn.append((px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius))
         if not spot.small:
             around = circle(px, py, spot.radius)
             scene.add(Area(around, PAPER if spot.hollow else spot.colour), Lines([around], spot.colour, 2.0))

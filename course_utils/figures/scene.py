@@ -28,22 +28,13 @@ from PIL import Image
 
 from course_utils.units import as_written
 
-# Colours of the page rather than of the picture: (CSS for the live page, colour in the PNG). Everything else is a fixed
-# "#rrggbb". JupyterLab, VS Code and Colab each name their theme's colours differently; a plain page has none of them.
+# Colours of the page rather than of the picture: what JupyterLab, VS Code and Colab each call their theme's, and the
+# colour of a plain page, which has none of them, and of the PNG. Everything else is a fixed "#rrggbb".
 INK, FAINT, PAPER = "ink", "faint", "paper"
 THEME = {
-    INK: (
-        "--jp-content-font-color1, var(--vscode-editor-foreground, var(--colab-primary-text-color, #222222))",
-        "#222222",
-    ),
-    FAINT: (
-        "--jp-content-font-color2, var(--vscode-descriptionForeground, var(--colab-secondary-text-color, #666666))",
-        "#666666",
-    ),
-    PAPER: (
-        "--jp-layout-color0, var(--vscode-editor-background, var(--colab-primary-surface-color, #ffffff))",
-        "#ffffff",
-    ),
+    INK: ("jp-content-font-color1", "vscode-editor-foreground", "colab-primary-text-color", "#222222"),
+    FAINT: ("jp-content-font-color2", "vscode-descriptionForeground", "colab-secondary-text-color", "#666666"),
+    PAPER: ("jp-layout-color0", "vscode-editor-background", "colab-primary-surface-color", "#ffffff"),
 }
 WIDTH = 960  # pixels of a full picture: the width of a notebook's column
 NARROWEST = 600  # pixels on a page: in a narrower column it is moved sideways, so that its words stay readable
@@ -225,7 +216,10 @@ def _svg_item(item: Area | Lines | Words) -> str:
 
 def to_svg(scene: Scene) -> str:
     """The scene as an inline SVG element that takes ink and paper from the page and scales with its font size."""
-    theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
+    theme = ";".join(
+        f"--{name}:var(--{lab}, var(--{code}, var(--{colab}, {plain})))"
+        for name, (lab, code, colab, plain) in THEME.items()
+    )
     # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
     style = f"{theme};width:{scene.width / 14:.2f}em;max-width:max(100%,{NARROWEST}px);height:auto;display:block"
     body = "".join(_svg_item(item) for item in scene.items)
@@ -241,7 +235,7 @@ def to_svg(scene: Scene) -> str:
 
 
 def _fixed(colour: str) -> str:
-    return THEME[colour][1] if colour in THEME else colour
+    return THEME[colour][-1] if colour in THEME else colour
 
 
 def to_png(scene: Scene, scale: float = 1.5) -> bytes:

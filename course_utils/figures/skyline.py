@@ -73,7 +73,13 @@ def skyline(
     Raises:
         CourseError: a time that is another step's, or an outline that has no time where the axis is time.
     """
-    _check_times(ledger, before, time, before_time)
+    if time is None and before_time is not None:
+        raise CourseError("before_time is given and time is not: both steps need one, or neither")
+    if time is not None and before is not None and before_time is None:
+        raise CourseError("before needs its own before_time where the axis is time: give predict_step(before, device)")
+    for what, step, own in (("time", ledger, time), ("before_time", before, before_time)):
+        if own is not None and own.ledger is not step:
+            raise CourseError(f"{what} must be the time of the very step drawn: predict_step of the same ledger")
     verdict = None if limit_bytes is None else fit(ledger, limit_bytes, limit)
     name = f"{verdict.card} − context" if verdict else ""
     scene = Scene(WIDTH, HEIGHT, describe(ledger, verdict, time))
@@ -89,10 +95,9 @@ def skyline(
         ghost = under(before, events.spans) if before else None
         heading = "alive after each event of the step"
     else:
-        longest = max(each.total_seconds for each in (time, before_time) if each is not None)
-        events, *rest = (
-            by_time(each, LEFT, (right - LEFT) / (longest or 1.0)) for each in (time, before_time) if each is not None
-        )
+        times = [each for each in (time, before_time) if each is not None]
+        longest = max(each.total_seconds for each in times) or 1.0
+        events, *rest = (by_time(each, LEFT, (right - LEFT) / longest) for each in times)
         ghost = rest[0] if rest else None
         heading = f"alive over the {format_seconds(time.total_seconds)} predicted for {time.device.name}"
     line = verdict.limit_bytes if verdict else None
@@ -102,13 +107,3 @@ def skyline(
         plot.bracket(*part)
     plot.label(name, ghost_name)
     return Picture.from_scene(scene)
-
-
-def _check_times(ledger: Ledger, before: Ledger | None, time: StepTime | None, before_time: StepTime | None) -> None:
-    if time is None and before_time is not None:
-        raise CourseError("before_time is given and time is not: both steps need one, or neither")
-    if time is not None and before is not None and before_time is None:
-        raise CourseError("before needs its own before_time where the axis is time: give predict_step(before, device)")
-    for what, step, own in (("time", ledger, time), ("before_time", before, before_time)):
-        if own is not None and own.ledger is not step:
-            raise CourseError(f"{what} must be the time of the very step drawn: predict_step of the same ledger")

@@ -1,13 +1,12 @@
 """The skyline's plot: bands, limit and outlines on a scene, and a place for every label where there is room for it."""
 
 from collections.abc import Sequence
-from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.figures.events import Events, Floats, Span
+from course_utils.figures.events import Events, Floats
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Scene, Words, overlap, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
@@ -56,7 +55,7 @@ SAMPLE = 4.0  # from one column to the next where roofs are looked up
 OUTLINE_PIECE = 12.0  # the length of the pieces into which an outline is cut, for words to keep off it
 LEADER_REACH = 12.0  # a band that is alive so near to the column is led to its name there
 
-PHASES_NAMED, TIMED_PHASES_NAMED = 3, 4  # with more, only those with room for their names
+PHASES_NAMED, TIMED_PHASES_NAMED = 3, 4  # of more, only those with room for their names
 PHASE_MARGIN = 14.0  # around a phase's name
 PHASE_ROW = 24.0  # from the axis to the names of phases
 BAR_ROW, LEADER_ROW, TIMED_ROW = 8.0, 24.0, 40.0  # where there are seconds: bars, the ends of leaders, names
@@ -82,13 +81,6 @@ def _apart(wanted: Sequence[float], widths: Sequence[float], gap: float, low: fl
     return places
 
 
-def _with_room(spans: Sequence[Span], most: int) -> list[Span]:
-    """The spans to name: all, or of more than `most` (a step that accumulates) those wide enough for their names."""
-    needed = [text_width(span.name if span.seconds is None else f"{span.name} 99.9 ms", SIZE) for span in spans]
-    roomy = [span for span, width in zip(spans, needed, strict=True) if width + PHASE_MARGIN <= span.end - span.start]
-    return list(spans) if len(spans) <= most else roomy
-
-
 class Plot:
     """The plot of one ledger on a scene: first everything is drawn, then every label finds its place."""
 
@@ -112,6 +104,9 @@ class Plot:
         self.scale = ByteScale(axis_top(highest, limit), self.bottom - top)
         self.limit = limit
         self.line = limit if limit is not None and limit <= self.scale.top else None  # the limit, where it is shown
+        at = int(np.argmax(self.total))
+        self.peak = float(events.edges[at] + events.edges[at + 1]) / 2, float(self.y(self.total[at]))  # in pixels
+        self.peak_bold = limit is not None and ledger.peak_bytes > limit
 
     def y(self, count: npt.ArrayLike) -> Floats:
         """Bytes to pixels."""
@@ -132,7 +127,9 @@ class Plot:
         self.scene.add(Lines([_steps(self.events.edges, self.y(self.total))], INK, EDGE))
         for span, following in pairwise(self.events.spans):
             if min(span.end - span.start, following.end - following.start) > NARROWEST_PHASE:
-                line = [[(span.end, self._lowest_near(span.end)), (span.end, self.bottom)]]
+                # From the lowest roof around it down, so that the line hides no narrow tower.
+                near = self.events.at(np.arange(span.end - NARROWEST_PHASE, span.end + NARROWEST_PHASE, 1.0))
+                line = [[(span.end, float(self.y(self.total[near].min()))), (span.end, self.bottom)]]
                 self.scene.add(Lines(line, PAPER, PHASE_GAP))
         if self.line is not None:
             y = float(self.y(self.line))
@@ -142,14 +139,9 @@ class Plot:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, HALO), Lines(outline, INK, LINE, dashed=True))
 
-    def _lowest_near(self, x: float) -> float:
-        """The y of the lowest roof around a phase's end: a line from there down hides no narrow tower."""
-        near = self.total[self.events.at(np.arange(x - NARROWEST_PHASE, x + NARROWEST_PHASE, 1.0))]
-        return float(self.y(near.min()))
-
     def bracket(self, name: str, count: int) -> None:
         """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
-        x, top = self._peak[0] + BRACKET_ASIDE, self._peak[1]
+        x, top = self.peak[0] + BRACKET_ASIDE, self.peak[1]
         low = float(self.y(self.total.max() - count))
         line = [[(x - TICK, top), (x, top), (x, low), (x - TICK, low)]]
         self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE))
@@ -178,29 +170,29 @@ class Plot:
                 self.scene.add(Words(LEFT - TICK - PAGE_MARGIN, y + CENTRED, label, SIZE, "end", fill=FAINT))
                 self.scene.add(Lines([[(LEFT - TICK, y), (LEFT, y)]], FAINT))
         self.scene.add(Lines([[(LEFT, self.top), (LEFT, self.bottom), (self.right, self.bottom)]], FAINT))
-        if self.timed:
-            self._name_timed(_with_room(self.events.spans, TIMED_PHASES_NAMED))
-            return
-        named = _with_room(self.events.spans, PHASES_NAMED)
-        widths = [text_width(span.name, SIZE) for span in named]
-        middles = [(span.start + span.end) / 2 for span in named]
-        for x, span in zip(_apart(middles, widths, PHASE_MARGIN, LEFT, self.right), named, strict=True):
-            self.scene.add(Words(x, self.bottom + PHASE_ROW, span.name, SIZE, "middle"))
+        self._name_phases()
 
-    def _name_timed(self, spans: Sequence[Span]) -> None:
-        """Phases and their seconds in one row under the axis, each under its span or led to it by a line."""
-        texts = [f"{span.name} {format_seconds(span.seconds or 0.0)}" for span in spans]
+    def _name_phases(self) -> None:
+        """Phases in one row under the axis; where they have seconds with these, and led to by a line."""
+        spans = self.events.spans
+        if len(spans) > (TIMED_PHASES_NAMED if self.timed else PHASES_NAMED):  # of a step that accumulates
+            seconds = " 99.9 ms" if self.timed else ""
+            needed = [text_width(span.name + seconds, SIZE) + PHASE_MARGIN for span in spans]
+            spans = [span for span, room in zip(spans, needed, strict=True) if room <= span.end - span.start]
+        texts = [span.name if span.seconds is None else f"{span.name} {format_seconds(span.seconds)}" for span in spans]
         widths = [text_width(text, SIZE) for text in texts]
-        wanted = [(span.start + span.end) / 2 for span in spans]
-        places = _apart(wanted, widths, PHASE_MARGIN, PAGE_MARGIN, WIDTH - PAGE_MARGIN)
+        middles = [(span.start + span.end) / 2 for span in spans]
+        low, high = (PAGE_MARGIN, WIDTH - PAGE_MARGIN) if self.timed else (LEFT, self.right)
+        places = _apart(middles, widths, PHASE_MARGIN, low, high)
         bars, leaders = self.bottom + BAR_ROW, self.bottom + LEADER_ROW
-        for x, span, text, width in zip(places, spans, texts, widths, strict=True):
-            # Bars of neighbours do not touch; the shortest is still seen.
-            middle, ends = (span.start + span.end) / 2, (span.start + 1.5, max(span.end - 1.5, span.start + 2))
-            self.scene.add(Lines([[(ends[0], bars), (ends[1], bars)]], INK, 2))
-            aim = min(max(middle, x - width / 2 + 4), x + width / 2 - 4)  # within the words
-            self.scene.add(Lines([[(middle, bars), (aim, leaders)]], FAINT))
-            self.scene.add(Words(x, self.bottom + TIMED_ROW, text, SIZE, "middle"))
+        for x, span, text, width, middle in zip(places, spans, texts, widths, middles, strict=True):
+            if self.timed:
+                # Bars of neighbours do not touch; the shortest is still seen.
+                start, end = span.start + 1.5, max(span.end - 1.5, span.start + 2)
+                aim = min(max(middle, x - width / 2 + 4), x + width / 2 - 4)  # within the words
+                self.scene.add(Lines([[(start, bars), (end, bars)]], INK, 2))
+                self.scene.add(Lines([[(middle, bars), (aim, leaders)]], FAINT))
+            self.scene.add(Words(x, self.bottom + (TIMED_ROW if self.timed else PHASE_ROW), text, SIZE, "middle"))
 
     def _draw_overshoot(self, limit: float) -> None:
         x = np.arange(LEFT + STRIPES / 2, self.events.end, STRIPES)
@@ -217,7 +209,7 @@ class Plot:
 
     def label(self, limit_name: str, before_name: str) -> None:
         """The peak, where memory runs out, the bands; what finds no room on the plot goes to the column beside it."""
-        self.scene.add(Area(circle(*self._peak, DOT_HALO), PAPER), Area(circle(*self._peak, DOT), INK))
+        self.scene.add(Area(circle(*self.peak, DOT_HALO), PAPER), Area(circle(*self.peak, DOT), INK))
         named = self._name_peak()
         if self.line is not None and self.total.max() > self.line:
             self._label_crossing(self.line)
@@ -243,8 +235,9 @@ class Plot:
             ):
                 beside.append(int(code))
         self._label_beside(beside, limit_name, before_name)
-        if not named:
-            self._name_peak_at_last()
+        # Else in what room the column's names leave, or over another step's outline.
+        if not named and not self.scene.place(self._aside(), [*self._clear(), *self._outline()]):
+            self.scene.place(self._above(), self._clear())
 
     def _clear(self) -> list[Box]:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
@@ -263,22 +256,15 @@ class Plot:
         pieces = pairwise(zip(ends, y, strict=True))
         return [(a, min(m, n) - STRIP, b, max(m, n) + STRIP) for (a, m), (b, n) in pieces]
 
-    def _above(self, x: float, y: float, text: str, bold: bool = False) -> list[Words]:
-        """Places for a label over a point, best first: straight above, then higher, then to the sides."""
-        half = text_width(text, SIZE, bold) / 2
-        places = [(aside, lift) for lift in LIFTS for aside in (0.0, -half, half)]
-        low, high = LEFT + half + 6, self.right - half
-        return [Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle", bold) for aside, lift in places]
-
-    @cached_property
-    def _peak(self) -> tuple[float, float]:
-        """Where the peak is, in pixels."""
-        event = int(np.argmax(self.total))
-        return float(self.events.edges[event] + self.events.edges[event + 1]) / 2, float(self.y(self.total[event]))
-
-    @cached_property
-    def _peak_bold(self) -> bool:
-        return self.limit is not None and self.ledger.peak_bytes > self.limit
+    def _above(self) -> list[Words]:
+        """Places for the peak's name over it, best first: most words, straight above; then to the sides, and higher."""
+        (x, y), places = self.peak, []
+        for text in self._peak_texts():
+            half = text_width(text, SIZE, self.peak_bold) / 2
+            for lift, aside in product(LIFTS, (0.0, -half, half)):
+                middle = min(max(x + aside, LEFT + half + 6), self.right - half)
+                places.append(Words(middle, y - lift, text, SIZE, "middle", self.peak_bold))
+        return places
 
     def _peak_texts(self) -> tuple[str, ...]:
         """What can be said of the peak, from the most words to the fewest."""
@@ -290,32 +276,25 @@ class Plot:
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""
-        texts, bold = self._peak_texts(), self._peak_bold
-        above = [words for text in texts for words in self._above(*self._peak, text, bold)]
-        inside = [words for words in self._aside() if words.x + text_width(words.text, SIZE, bold) <= self.right]
-        low = [words for text in texts for words in self._under(*self._peak, text, bold)] if self.ghost else []
-        return self.scene.place([*above, *inside, *low], [*self._clear(), *self._outline()]) is not None
-
-    def _name_peak_at_last(self) -> None:
-        """Name the peak once the column has its names: in what room they leave, or over another step's outline."""
-        if not self.scene.place(self._aside(), [*self._clear(), *self._outline()]):
-            above = [words for text in self._peak_texts() for words in self._above(*self._peak, text, self._peak_bold)]
-            self.scene.place(above, self._clear())
+        inside = [words for words in self._aside() if words.box[2] <= self.right]
+        low = [words for text in self._peak_texts() for words in self._under(text)] if self.ghost else []
+        return self.scene.place([*self._above(), *inside, *low], [*self._clear(), *self._outline()]) is not None
 
     def _aside(self) -> list[Words]:
         """Places for the peak's name to its right, in the column too."""
-        x, y = self._peak
+        x, y = self.peak
         places = [(text, lift) for text in self._peak_texts() for lift in LIFTS_ASIDE]
-        return [Words(x + ASIDE, y - lift, text, SIZE, bold=self._peak_bold) for text, lift in places]
+        return [Words(x + ASIDE, y - lift, text, SIZE, bold=self.peak_bold) for text, lift in places]
 
-    def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
-        """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
-        begin, end = x + ASIDE - SAMPLE, x + ASIDE + text_width(text, SIZE, bold)
+    def _under(self, text: str) -> list[Words]:
+        """Places right of the peak and lower, where the roofs leave paper under the outline of another step."""
+        x, y = self.peak
+        begin, end = x + ASIDE - SAMPLE, x + ASIDE + text_width(text, SIZE, self.peak_bold)
         if end > self.events.end:
             return []
         roof = float(self.y(self.total[self.events.at(np.arange(begin, end, SAMPLE))].max()))
         lines = np.arange(roof - ABOVE, y + LIFTS[0], -6.0).tolist()
-        return [Words(begin, line, text, SIZE, bold=bold) for line in lines]
+        return [Words(begin, line, text, SIZE, bold=self.peak_bold) for line in lines]
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""

@@ -27,13 +27,8 @@ from course_utils.units import GIB, KIB, MIB, as_written
 # Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
 # blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/library/test_figures.py
 # measures it.
-ROLE_COLOURS = dict(
-    zip(
-        ROLES,
-        ("#113984", "#69c9f2", "#a17f26", "#e5e2e2", "#0e6b51", "#e9888c", "#7d648a", "#f4cd72"),
-        strict=True,
-    )
-)
+_COLOURS = ("#113984", "#69c9f2", "#a17f26", "#e5e2e2", "#0e6b51", "#e9888c", "#7d648a", "#f4cd72")
+ROLE_COLOURS = dict(zip(ROLES, _COLOURS, strict=True))
 # For things that are no roles (devices, techniques): four of Okabe and Ito's colours, which stay apart without colour
 # vision and are dark enough for lines on white and light enough for lines on black.
 SERIES_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
@@ -44,7 +39,8 @@ BAR = 19.0  # pixels a bar is high
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
 HEADROOM, LIMIT_HEADROOM = 1.19, 1.25  # upper end of an axis of bytes: so many times the peak, or the limit
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
-Row = tuple[str, str, tuple[float, float] | None]  # of that column: name, colour, and where a leader to it begins
+# A row of that column: name, colour, and the point of the band where a leader to the name begins (None for no leader).
+Row = tuple[str, str, tuple[float, float] | None]
 
 Floats = npt.NDArray[np.float64]
 
@@ -184,14 +180,7 @@ def write_on_band(
 def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[Row]) -> float:
     """The names of bands too thin for words, in a column beside the plot, lowest first, each with its colour.
 
-    Args:
-        scene: where to write.
-        right: the plot's right edge.
-        bottom: y of the plot's lower edge.
-        rows: name, colour, and the point of the band where a leader to its name begins (None for no leader).
-
-    Returns:
-        The y of the next free row.
+    `right` and `bottom` are the plot's edges. Returns the y of the next free row.
     """
     x, y = right + COLUMN_GAP, bottom + COLUMN_ROW / 2
     for name, colour, leader in rows:
@@ -207,15 +196,8 @@ def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[Row])
 def name_limit(scene: Scene, right: float, line: float, roof: float, name: str) -> float:
     """The limit's name beside the plot, at the end of its line, or above the column with a leader if that is taller.
 
-    Args:
-        scene: where to write.
-        right: the plot's right edge.
-        line: y of the limit's line.
-        roof: y of the next free row of the column.
-        name: the limit's.
-
-    Returns:
-        The y of the next free row.
+    `right` is the plot's edge, `line` the y of the limit's line, `roof` that of the next free row of the column.
+    Returns the y of the next free row.
     """
     y = min(line, roof)
     x = right + COLUMN_GAP

@@ -110,7 +110,16 @@ def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:
         raise CourseError(f"{path.name} cannot be read: {error}") from error
     reader = csv.reader(lines)
     heading = next(reader, [])
-    _check_heading(Row(path, 1), heading, columns)
+    first = Row(path, 1)
+    for name in heading:
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, n=1)
+            first.fault(name, f"unknown; did you mean {near[0]}?" if near else f"unknown; use {', '.join(columns)}")
+        if heading.count(name) > 1:
+            first.fault(name, "appears twice")
+    for name in columns:
+        if name not in heading:
+            first.fault(name, "is missing")
     seen: set[str] = set()
     for cells in reader:
         row = Row(path, reader.line_num)
@@ -128,18 +137,6 @@ def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:
             if column not in columns or not how:
                 row.fault("derived", f"{part!r} must read COLUMN: how it was computed")
         yield row
-
-
-def _check_heading(row: Row, heading: list[str], columns: dict[str, Column]) -> None:
-    for name in heading:
-        if name not in columns:
-            near = difflib.get_close_matches(name, columns, n=1)
-            row.fault(name, f"unknown; did you mean {near[0]}?" if near else f"unknown; use {', '.join(columns)}")
-        if heading.count(name) > 1:
-            row.fault(name, "appears twice")
-    for name in columns:
-        if name not in heading:
-            row.fault(name, "is missing")
 
 
 def _value(row: Row, name: str, column: Column, text: str) -> Any:

@@ -40,38 +40,23 @@ LEAST_BYTES = 112 * MIB
 
 @dataclass(frozen=True)
 class Report:
-    """What somebody saw of the context of a card.
+    """What somebody saw of the context of a card."""
 
-    Attributes:
-        name: of the card, and what tells several reports of it apart.
-        architecture: of its chip, as in `devices.csv`.
-        year: of the report.
-        loading: "lazy" or "eager".
-        mib: what the process held beside PyTorch's memory.
-        sources: where it was said.
-        derived: how it follows from what was said.
-    """
-
-    name: str
-    architecture: str
-    year: int
-    loading: str
-    mib: float
-    sources: str
-    derived: str = ""
+    name: str  # of the card, and what tells several reports of it apart
+    architecture: str  # of its chip, as in `devices.csv`
+    year: int  # of the report
+    loading: str  # "lazy" or "eager"
+    mib: float  # what the process held beside PyTorch's memory
+    sources: str  # where it was said
+    derived: str = ""  # how it follows from what was said
 
 
 @dataclass(frozen=True)
 class Context:
-    """Bytes that a process takes of a card beside PyTorch's memory, between two bounds.
+    """Bytes that a process takes of a card beside PyTorch's memory, between two bounds."""
 
-    Attributes:
-        least: surely taken.
-        most: as much as was ever seen to be taken.
-    """
-
-    least: int
-    most: int
+    least: int  # surely taken
+    most: int  # as much as was ever seen to be taken
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:

@@ -143,27 +143,16 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """The way between host and device, or from card to card: rates one way in GB/s, 10**9 bytes a second.
+    """The way between host and device, or from card to card: rates one way in GB/s, 10**9 bytes a second."""
 
-    Attributes:
-        name: as the course writes it.
-        generation: of its standard.
-        nominal_gb_s: on paper.
-        practical_gb_s: what somebody measured in use; None where nobody confirmed any. No prediction takes it.
-        sources: where both are from.
-        derived: how a figure was computed, where no source says it.
-        address: where one source is read; "" where no address is known.
-        quote: what it says there, word for word.
-    """
-
-    name: str
-    generation: int
-    nominal_gb_s: float
-    practical_gb_s: float | None
-    sources: str
-    derived: str = ""
-    address: str = ""
-    quote: str = ""
+    name: str  # as the course writes it
+    generation: int  # of its standard
+    nominal_gb_s: float  # on paper
+    practical_gb_s: float | None  # measured in use; None where nobody confirmed any. No prediction takes it
+    sources: str  # where both are from
+    derived: str = ""  # how a figure was computed, where no source says it
+    address: str = ""  # where one source is read; "" where no address is known
+    quote: str = ""  # what it says there, word for word
 
     @property
     def bytes_per_s(self) -> float:

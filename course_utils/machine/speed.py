@@ -20,33 +20,19 @@ NO_KERNEL = frozenset({"start", "end", "zero_grad", "empty", "empty_like", "empt
 
 @dataclass(frozen=True)
 class StepTime:
-    """The predicted time of one training step: E events, of which each runs one operator, after one another.
+    """The predicted time of one training step: E events, of which each runs one operator, after one another."""
 
-    Attributes:
-        name: the network.
-        ledger: the step whose time this is; its events are those of `seconds`.
-        device: whose rates.
-        precision: of the arithmetic.
-        transfer_bytes: what goes over the link before the step: input and labels; 0 if they are on the device already.
-        copies: tensors that go over it, each in a copy of its own.
-        link: the link it goes over.
-        flops: (E,) operations of each event.
-        traffic: (E,) bytes each event reads and writes.
-        launch: (E,) seconds to issue each event's operator.
-        work: (E,) seconds of each event's roofline.
-    """
-
-    name: str
-    ledger: Ledger
-    device: Device
-    precision: str
-    transfer_bytes: int
-    copies: int
+    name: str  # of the network
+    ledger: Ledger  # the step whose time this is; its events are those of `seconds`
+    device: Device  # whose rates
+    precision: str  # of the arithmetic
+    transfer_bytes: int  # input and labels, which go over the link before the step; 0 if on the device already
+    copies: int  # tensors that go over it, each in a copy of its own
     link: Link | None
-    flops: Int64
-    traffic: Int64
-    launch: Float64
-    work: Float64
+    flops: Int64  # (E,) operations of each event
+    traffic: Int64  # (E,) bytes each event reads and writes
+    launch: Float64  # (E,) seconds to issue each event's operator
+    work: Float64  # (E,) seconds of each event's roofline
 
     @property
     def transfer_seconds(self) -> float:
@@ -76,9 +62,8 @@ class StepTime:
     def by_phase(self) -> pd.Series:
         """Seconds of the transfer and of each phase: a Series that sums to `total_seconds`."""
         sums = [float(self.seconds[self.ledger.phases == phase].sum()) for phase in PHASES]
-        return pd.Series(
-            [self.transfer_seconds, *sums], index=pd.Index(["transfer", *PHASES], name="phase"), name="seconds"
-        )
+        phases = pd.Index(["transfer", *PHASES], name="phase")
+        return pd.Series([self.transfer_seconds, *sums], index=phases, name="seconds")
 
     def timeline(self) -> pd.DataFrame:
         """One row an event, in the order of `Ledger.timeline`.

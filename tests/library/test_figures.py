@@ -585,7 +585,7 @@ def test_one_colour_a_role_and_no_other_in_every_picture():
     step = made_step(name="net")
     pictures = [skyline(step.at(9), GIB), layer_bars(step.at(9))]
     pictures.append(batch_lines(step, [1, 9]))
-    known = {*ROLE_COLOURS.values(), style.DARK_TEXT, style.LIGHT_TEXT, *(colour for _, colour in scene.THEME.values())}
+    known = {*ROLE_COLOURS.values(), style.DARK_TEXT, style.LIGHT_TEXT, *(theme[-1] for theme in scene.THEME.values())}
     for picture in pictures:
         assert set(re.findall(r"#[0-9a-f]{6}", picture.svg)) <= known
 
