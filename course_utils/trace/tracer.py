@@ -26,12 +26,9 @@ class Tracer(Runs):
         """
         return self._tape(self.run(batch), None)
 
+    @overrides.registered()
     def affine(self) -> tuple[Tape | None, str]:
         """The step at every batch, or None and the reason why no straight line fits."""
-        with overrides.registered():
-            return self._affine()
-
-    def _affine(self) -> tuple[Tape | None, str]:
         first, second = self.batches
         if self.optimizer is not None and self.step.zero_grad is None and self.step.set_to_none:
             self._assume(assumptions.CLEARED)
@@ -76,23 +73,20 @@ class Tracer(Runs):
             self._assume(assumptions.by_lot(batch, peaks, self.draws.seen, alike))
 
     def _tape(self, small: Run, large: Run | None) -> Tape:
-        return make_tape(small, large, self.batches, self._update(), self.layer_parameters, self.step.clears_at_end)
+        large, update = large or small, self._update()
+        return make_tape(small, large, self.batches, update, self.layer_parameters, self.step.clears_at_end)
 
     def _update(self) -> Update | None:
+        """The optimizer's step: it does not depend on the batch, so it is run once."""
         if self.optimizer is None:
             return None
         trained = tuple(map(id, self._trained))
         if trained not in self._updates:
-            self._updates[trained] = self._trace_update()
+            own: list[tuple[Tensor, nn.Parameter | None]] = []
+            if callable(self.optimizer):  # else it is made of what is handed over
+                alive = ((reference(), index) for reference, index in self._own)
+                own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
+            with no_garbage_collection(), devices.of(self.target, True, self._assume):
+                tracer = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
+                self._updates[trained] = tracer.update(self._trained, [self.owner[id(p)] for p in self._trained])
         return self._updates[trained]
-
-    def _trace_update(self) -> Update:
-        """The optimizer's step: it does not depend on the batch, so it is run once."""
-        assert self.optimizer is not None
-        own: list[tuple[Tensor, nn.Parameter | None]] = []
-        if callable(self.optimizer):  # else it is made of what is handed over
-            alive = ((reference(), index) for reference, index in self._own)
-            own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
-        with no_garbage_collection(), devices.of(self.target, True, self._assume):
-            traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
-            return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])
