@@ -31,6 +31,8 @@ LIBRARIES = (
 )
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
 _COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")  # instructions that read or write a name of their file
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")  # or read one of whatever
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 
@@ -55,24 +57,15 @@ def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from (("", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
     if not function.__code__.co_filename.startswith((*LIBRARIES, "<frozen")):
-        names = global_names(function.__code__)
+        names = names_in(function.__code__)
         yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
 
 @functools.lru_cache(maxsize=4096)
-def global_names(code: CodeType) -> tuple[str, ...]:
-    """The names of its file that code reads or writes."""
-    of = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in of)
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in global_names(const))
-    return tuple(dict.fromkeys([*own, *inner]))
-
-
-@functools.lru_cache(maxsize=4096)
-def attribute_names(code: CodeType) -> tuple[str, ...]:
-    """The attributes that code reads, of whatever."""
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD"))
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in attribute_names(const))
+def names_in(code: CodeType, instructions: tuple[str, ...] = GLOBALS) -> tuple[str, ...]:
+    """The names of these instructions in code, and in the functions within it."""
+    own = (step.argval for step in dis.get_instructions(code) if step.opname in instructions)
+    inner = (name for one in code.co_consts if isinstance(one, CodeType) for name in names_in(one, instructions))
     return tuple(dict.fromkeys([*own, *inner]))
 
 
@@ -181,11 +174,6 @@ class OnShapes:
         kept = {id(one) for _, child in modules for one in _in_lists(_members(child))}
         kept |= {id(one) for one in reached(list(functions), Tensor)}
         return [tensor for _, tensor in self.tensors if id(tensor) in kept]
-
-    def clear_gradients(self) -> None:
-        """Free the gradients of what modules hold in lists, whose networks nobody else clears."""
-        for _, tensor in self.tensors:
-            tensor.grad = None
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:

@@ -90,10 +90,9 @@ def traffic(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
 
 
 def dropout_masks(events: Iterable[Event]) -> Iterator[int]:
-    """Storages that are one byte a value on CUDA: the float mask of an unfused, out-of-place dropout.
+    """Storages that are one byte a value on CUDA: float masks of dropout.
 
-    Yields:
-        The storage of each mask: made by `empty_like`, filled by `bernoulli_`, and multiplied out of place.
+    Each is made by `empty_like`, filled by `bernoulli_` and multiplied out of place.
     """
     made: set[int] = set()
     filled: set[int] = set()
@@ -140,11 +139,6 @@ def _group_norm_scratch(
     if two_a_group or (statistics and half):
         count += 2 * mean.numel()
     return count * (4 if half else x.element_size())
-
-
-def may_add_in_place(left: Tensor) -> bool:
-    """Whether the engine may write the sum of two gradients over the first: a view shares its storage with its base."""
-    return not left._is_view()
 
 
 class WritesSkipped(Unwrapped, TorchDispatchMode):

@@ -28,15 +28,13 @@ from course_utils.trace.observers import (
     Observer,
     OverwrittenViews,
     WeightCopies,
-    parameter_of,
 )
 from course_utils.trace.operators import MIXES_DEVICES, WRITES_A_NUMBER
-from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
+from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run, Storage
 from course_utils.trace.schemas import Operator, look_up
 
-Left = tuple[
-    Any, tuple[int, ...], int, str, bool, bool
-]  # a storage that outlives its step: it, and what `watch` is told
+# A storage that outlives its step: it, and what `watch` is told.
+Left = tuple[Any, tuple[int, ...], int, str, bool, bool]
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 _UNKNOWN_PARAMETER = (
     "it meets a parameter of shape {} that the trace has no copy of: let the step reach its network by an attribute, a "
@@ -108,8 +106,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
             return self.alive[key]
         if torch.SymInt in map(type, shape):
             raise ValueError("a nested tensor")
-        index = self.record.born(storage.nbytes(), shape, role, layer, is_map)
-        self.alive[key] = index
+        index = self.alive[key] = len(self.record.storages)
+        birth = len(self.record.events)
+        self.record.storages.append(Storage(storage.nbytes(), shape, role, layer, is_map, birth))
 
         def died(_: object) -> None:
             if not self.closed:
@@ -159,11 +158,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
         written = {index for event in self.record.events for index in event.writes}
         return any(self.index_of(tensor) in written for tensor in tensors)
 
-    def free(self, indices: list[int]) -> None:
-        """Let storages count nothing."""
-        for index in indices:
-            self.record.storages[index].size = 0
-
     def is_on_host(self, tensor: Tensor) -> bool:
         """Whether a tensor of the step lies in host memory, beside a card."""
         return self.index_of(tensor) in self._on_host
@@ -184,12 +178,11 @@ class Recorder(Unwrapped, TorchDispatchMode):
             self._copies_to = ""
         return out
 
-    def _is_resized(self, index: int, storage: Any) -> bool:
-        return index not in self._on_host and storage.nbytes() != self.record.storages[index].size
-
-    def _as_another(self, index: int, storage: Any, tensor: Tensor) -> int:
-        """An operator gave a storage another size (`out=`): one dies and one is born. Returns its number."""
+    def _as_resized(self, index: int, storage: Any, tensor: Tensor) -> int:
+        """Where an operator gave a storage another size (`out=`), one dies and one is born. Returns its number."""
         old = self.record.storages[index]
+        if storage.nbytes() == old.size:
+            return index
         old.death = len(self.record.events)
         del self.alive[storage._cdata], self.storages[index]
         return self.watch(storage, tuple(tensor.shape), old.role, old.layer, old.is_map)
@@ -211,8 +204,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         operator = look_up(func)
         kwargs = kwargs or {}
+        device = kwargs.get("device")
         to_host = operator.name == "_to_copy" and self._copies_to == "host"
-        if operator.name == "_to_copy" and _goes_to_host(args[0], kwargs):
+        if operator.name == "_to_copy" and args[0].is_meta and device is not None and device.type == "cpu":
             to_host = not self.host_counts
             self.cpu_differences.found |= self.host_counts  # `x.cpu()`: on a CPU there is nothing to copy
         if operator.writes and self.phase != UPDATE and any(map(_is_owners, kernels.flat_tensors(args[:1]))):
@@ -254,11 +248,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Send a tensor made out of nothing, such as `torch.zeros(...)` in a forward, to where the traced ones are."""
         device = kwargs.get("device")
-        if device is None and kernels.flat_tensors(args):
-            return kwargs
-        if device is None or device.type == "cpu":
-            return {**kwargs, "device": torch.device(self.device)}
-        return kwargs
+        sent = not kernels.flat_tensors(args) if device is None else device.type == "cpu"
+        return {**kwargs, "device": torch.device(self.device)} if sent else kwargs
 
     # -- and is noted --------------------------------------------------------------------------------------------
 
@@ -345,8 +336,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         for tensor in outputs:
             storage = tensor.untyped_storage()
             index = self.alive.get(storage._cdata)
-            if index is not None and in_place and self._is_resized(index, storage):
-                index = self._as_another(index, storage, tensor)
+            if index is not None and in_place and index not in self._on_host:
+                index = self._as_resized(index, storage, tensor)
             if index is None:
                 if not self._is_counted(tensor):
                     continue
@@ -369,9 +360,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
         record = self.record
         if number != len(record.storages) - 1 or record.events[-1].op != "scalar_tensor":
             return name
-        record.without_the_last_event()
+        record.events.pop()
         storage = record.storages[number]
-        storage.role, storage.is_map = ROLE["other"], False
+        storage.birth, storage.role, storage.is_map = len(record.events), ROLE["other"], False
         if not self.host_counts:
             storage.size = 0
             self._on_host.add(number)
@@ -398,8 +389,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _backward_layer(self, node: Any) -> str:
         if node is None:
             return LOSS  # the gradient of the loss by itself, which starts the backward pass
-        parameter = parameter_of(node)
-        if parameter is not None:
+        parameter = getattr(node, "variable", None)
+        if parameter is not None:  # a node that stores its gradient, or adds to it
             return self.layer_of_parameter.get(id(parameter), self.modules[0])
         sequence = node._sequence_nr()
         while sequence not in self._layer_of_node and sequence > 0:
@@ -410,11 +401,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
 def _is_owners(tensor: Tensor) -> bool:
     """Whether a tensor is a parameter with values: no copy, which is one of shapes alone."""
     return isinstance(tensor, nn.Parameter) and is_real(tensor)
-
-
-def _goes_to_host(tensor: Tensor, kwargs: dict[str, Any]) -> bool:
-    device = kwargs.get("device")
-    return tensor.is_meta and device is not None and device.type == "cpu"
 
 
 def _shape(value: Any) -> Any:

@@ -114,9 +114,6 @@ class Runs:
         self._left = []
         self._set_up(self.model, fake=True)
 
-    def _shapes_only(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.fake is None else self.fake
-
     def _copy(self, module: nn.Module) -> OnShapes:
         """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
         values, self._values = {id(tensor): known for tensor, known in self._values}, []
@@ -126,7 +123,7 @@ class Runs:
             small = tensor.numel() <= LARGEST and (is_index(tensor) or not tensor.dim())
             if known is None and small and is_real(tensor):
                 known = tensor.detach().clone()
-            with self._shapes_only():
+            with self.fake or nullcontext():
                 twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
             if known is not None:
                 self._values.append((twin, known))
@@ -178,7 +175,8 @@ class Runs:
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left, self._now = [], {}
-                self._shapes.clear_gradients()
+                for _, tensor in self._shapes.tensors:  # whose networks nobody else clears
+                    tensor.grad = None
 
     def _run(self, batch: int) -> Run:
         try:
@@ -257,7 +255,7 @@ class Runs:
         if self.target == "cuda":
             names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors}
             recorder.observers.append(HostTensors(names))
-        with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
+        with no_garbage_collection(), self.fake or nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:
                 now = self._now.get(id(buffer), values)
@@ -289,7 +287,8 @@ class Runs:
                 for optimizer, indices in states:
                     own = [p for p in updated([optimizer]) if p.grad is not None]
                     if own and not recorder.wrote(own):  # it steps after this, where its state is counted
-                        recorder.free(indices)
+                        for index in indices:
+                            record.storages[index].size = 0
             finally:
                 for handle in handles:
                     handle.remove()
@@ -354,7 +353,7 @@ class Runs:
                     if self.step.accumulate > 1:
                         loss = loss / self.step.accumulate
                     doing, recorder.phase = "backward", BACKWARD
-                    if part == 0 and self.step.clears_before_backward:
+                    if part == 0 and self.step.zero_grad == "before backward" and self.step.set_to_none:
                         for parameter in self.parameters:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))

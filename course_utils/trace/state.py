@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, attribute_names, global_names, named
+from course_utils.trace.copying import ATOMS, ATTRIBUTES, LIBRARIES, MODULES_OWN, named, names_in
 from course_utils.trace.fakes import is_real
 
 _CACHE = type(functools.lru_cache(lambda: None))
@@ -169,16 +169,15 @@ class State:
         code, known = function.__code__, function.__globals__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._cells.setdefault(id(cell), (name, cell, _contents(cell)))
-        names = dict(named(function))
         if not code.co_filename.startswith(LIBRARIES):
-            of_file = [name for name in global_names(code) if not hasattr(builtins, name)]
+            of_file = [name for name in names_in(code) if not hasattr(builtins, name)]
             self._globals += [(known, name, known.get(name, _UNSET)) for name in of_file]
-        for name, one in names.items():
+        for name, one in dict(named(function)).items():
             if not isinstance(one, ModuleType):
                 yield name, one
             elif not (getattr(one, "__file__", None) or "<frozen").startswith((*LIBRARIES, "<frozen")):
                 self._note(name, vars(one))
-                yield from ((f"{name}.{key}", vars(one)[key]) for key in attribute_names(code) if key in vars(one))
+                yield from ((f"{name}.{key}", vars(one)[key]) for key in names_in(code, ATTRIBUTES) if key in vars(one))
 
     def _note_class(self, kind: type) -> Iterator[Named]:
         """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
