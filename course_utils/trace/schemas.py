@@ -1,6 +1,7 @@
 """What a trace needs to know of an operator of torch's, from its schema and its tags, looked up once."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,24 +24,19 @@ class Operator:
     by_values: bool  # the shape of its result, or what it returns, depends on values
 
 
-_OPERATORS: dict[Any, Operator] = {}
-
-
+@cache
 def look_up(func: Any) -> Operator:
     """An overload as the trace sees it."""
-    known = _OPERATORS.get(func)
-    if known is None:
-        packet = func.overloadpacket
-        known = _OPERATORS[func] = Operator(
-            name=packet.__name__,
-            is_view=func.is_view,
-            writes=func._schema.is_mutable,
-            counted=packet if packet in flop_registry else None,
-            shortcut=SHORTCUTS.get(func),
-            takes_device=any(argument.name == "device" for argument in func._schema.arguments),
-            by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
-        )
-    return known
+    packet = func.overloadpacket
+    return Operator(
+        name=packet.__name__,
+        is_view=func.is_view,
+        writes=func._schema.is_mutable,
+        counted=packet if packet in flop_registry else None,
+        shortcut=SHORTCUTS.get(func),
+        takes_device=any(argument.name == "device" for argument in func._schema.arguments),
+        by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
+    )
 
 
 def makes_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
