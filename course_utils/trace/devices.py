@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.utils import _foreach_utils
 
 from course_utils.trace.copying import LIBRARIES
 from course_utils.trace.fakes import is_real
+from course_utils.trace.recorder import Recorder
 from course_utils.trace.refusals import TraceError, cause, needs_values
 
 MADE_BEFORE = (
@@ -226,15 +227,6 @@ _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu}
 
 
-class Places(Protocol):
-    """Who knows which tensors of a step lie in host memory: the recorder."""
-
-    def is_on_host(self, tensor: Tensor) -> bool: ...  # noqa: D102
-    def index_of(self, tensor: Tensor) -> int | None: ...  # noqa: D102
-    def put_on_host(self, indices: list[int]) -> None: ...  # noqa: D102
-    def copy(self, tensor: Tensor, dtype: torch.dtype | None, to: str) -> Tensor: ...  # noqa: D102
-
-
 class Hears(TorchFunctionMode):
     """While active, whoever asks a traced tensor for its device hears of the target, torch and this library aside.
 
@@ -245,7 +237,7 @@ class Hears(TorchFunctionMode):
         cpu_is_card: called where a step names the CPU, if that is to be taken for the card; else None.
     """
 
-    def __init__(self, target: str, device: str, places: Places, cpu_is_card: Callable[[], None] | None = None) -> None:
+    def __init__(self, target: str, device: str, places: Recorder, cpu_is_card: Callable[[], None] | None) -> None:
         super().__init__()
         self.target, self.device, self.places, self.cpu_is_card = target, device, places, cpu_is_card
         self.met: Exception | None = None  # what a step with real tensors would not meet
@@ -272,7 +264,9 @@ class Hears(TorchFunctionMode):
         if self.target == "cuda":
             if func in _MOVES and not is_real(args[0]):
                 if (to := self._moves_to(func, args[0], [*args[1:], *kwargs.values()])) is not None:
-                    return self.places.copy(args[0], _dtype(args[1:], kwargs), to)
+                    told = (one.dtype if isinstance(one, Tensor) else one for one in (*args[1:], *kwargs.values()))
+                    dtype = next((one for one in told if isinstance(one, torch.dtype)), None)
+                    return self.places.copy(args[0], dtype, to)
             elif self._makes_on_host(args, kwargs):
                 return self._made_on_host(func, args, kwargs)
         if func in _NAMES_A_DEVICE or "device" in kwargs:
@@ -322,9 +316,3 @@ class Hears(TorchFunctionMode):
         if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
             self.places.put_on_host([index])
         return out
-
-
-def _dtype(args: Any, kwargs: dict[str, Any]) -> torch.dtype | None:
-    """What `Tensor.to` is asked for, besides a device."""
-    told = (one.dtype if isinstance(one, Tensor) else one for one in (*args, *kwargs.values()))
-    return next((one for one in told if isinstance(one, torch.dtype)), None)
