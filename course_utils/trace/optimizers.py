@@ -66,6 +66,9 @@ class UpdateTracer:
         assume: Callable[[str], None],
     ) -> None:
         self.chosen, self.own, self.on_cuda, self.assume = chosen, list(own), on_cuda, assume
+        self.fakes: Fakes | None = None  # on a device that fused kernels exist for
+        self.device = "meta"
+        self.numbers: AbstractContextManager[Any] = nullcontext()
 
     def update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
         """One step on parameters of these shapes, each of a layer.
@@ -73,53 +76,45 @@ class UpdateTracer:
         Raises:
             TraceError: the optimizer fails, or what it updates is not the network's.
         """
-        fakes: Fakes | None = None
-        numbers: AbstractContextManager[Any] = nullcontext()
         while True:
             try:
-                return self._update(trained, layers, fakes, numbers)
+                return self._update(trained, layers)
             except TraceError:
                 raise
             except Exception as error:
-                if "fused=True" in str(error) and fakes is None:
-                    fakes = Fakes()  # a device that fused kernels exist for
-                elif needs_values(error) and isinstance(numbers, nullcontext):
-                    numbers = Numbers(self.assume)
+                if "fused=True" in str(error) and self.fakes is None:
+                    self.fakes, self.device = Fakes(), "cpu"
+                elif needs_values(error) and isinstance(self.numbers, nullcontext):
+                    self.numbers = Numbers(self.assume)
                 else:
                     raise TraceError(f"the optimizer fails: {optimizer_cause(error)}") from error
 
-    def _update(
-        self,
-        trained: list[nn.Parameter],
-        layers: list[str],
-        fakes: Fakes | None,
-        numbers: AbstractContextManager[Any],
-    ) -> Update:
-        device, fake = ("meta", False) if fakes is None else ("cpu", True)
-        with nullcontext() if fakes is None else fakes:
-            made = [
-                nn.Parameter(torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=device)) for p in trained
-            ]
-            optimizers, network = self._made_of(made, trained, device, numbers)
+    def _update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
+        with self.fakes or nullcontext():
+            made = [nn.Parameter(self._empty(parameter)) for parameter in trained]
+            optimizers, network = self._made_of(made, trained)
             functions = [function for one in optimizers for function in (one.step, *_hooks(one))]
             beside = State((), [self.chosen, *functions])
             try:
-                return self._steady(_Made(made, layers, optimizers, network), device, fake, numbers)
+                return self._steady(_Made(made, layers, optimizers, network))
             finally:
                 beside.put_back()
 
-    def _steady(self, of: "_Made", device: str, fake: bool, numbers: AbstractContextManager[Any]) -> Update:
+    def _empty(self, tensor: Tensor) -> Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+
+    def _steady(self, of: "_Made") -> Update:
         """The first step after which the optimizers hold as much as before."""
-        host_counts = fake or not self.on_cuda
+        fake = self.fakes is not None
         for parameter in of.parameters:
             parameter.grad = torch.empty_like(parameter)
         fused = _AsOnTarget(self.on_cuda, fake)
         quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
-        with fused, quick, numbers:
+        with fused, quick, self.numbers:
             _step(of.optimizers)  # makes the state, which the first step of a real run does too
         left: list[Left] = []  # what the step before left, wherever it is kept
         for _ in range(STEPS):
-            recorder = Recorder(OPTIMIZER, device, host_counts, fake)
+            recorder = Recorder(OPTIMIZER, self.device, fake or not self.on_cuda, fake)
             handed = of.watch(recorder)
             while left:
                 storage, shape, _, layer, is_map, on_host = left.pop()
@@ -128,7 +123,7 @@ class UpdateTracer:
             storages = recorder.record.storages
             before = len(storages)
             recorder.phase = UPDATE
-            with fused, recorder, numbers:
+            with fused, recorder, self.numbers:
                 _step(of.optimizers)
                 recorder.closed = True
             left = recorder.left_behind()
@@ -145,9 +140,7 @@ class UpdateTracer:
                 return Update(recorder.record, state, before, uncleared, freed)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
-    def _made_of(
-        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
-    ) -> tuple[list[Optimizer], list[Tensor]]:
+    def _made_of(self, made: list[nn.Parameter], trained: list[nn.Parameter]) -> tuple[list[Optimizer], list[Tensor]]:
         """The optimizers on what was made; and the tensors that are the network's own, no state of theirs."""
         network: list[Tensor] = list(made)
         if not made:  # whatever updates the parameters has also cleared their gradients
@@ -166,25 +159,29 @@ class UpdateTracer:
                 self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
                 if len(trained) < sum(copied is not None for _, copied in self.own):
                     self.assume(f"{kind.__name__} is made of the parameters that get a gradient, and of no others")
-        shapes = self._shapes(made, trained, device, numbers)
+        shapes = self._shapes(made, trained)
         network += [shapes.memo[id(t)] for t in shapes.originals]
         if any(shapes.memo.get(id(t), t) is not t or (is_real(t) and t.dim()) for t in reached(optimizers, Tensor)):
             optimizers = [shapes(optimizer) for optimizer in optimizers]
-        _check(optimizers, network)
+        known = {tensor.untyped_storage()._cdata for tensor in network}
+        for parameter in updated(optimizers):
+            if parameter.untyped_storage()._cdata not in known:
+                raise TraceError(
+                    f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
+                    "have: make what holds it a part of the network"
+                )
         as_on(reached(optimizers, Optimizer), self.on_cuda)
         return optimizers, network
 
-    def _shapes(
-        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
-    ) -> OnShapes:
+    def _shapes(self, made: list[nn.Parameter], trained: list[nn.Parameter]) -> OnShapes:
         """What copies an optimizer of the network's own parameters onto those that were made."""
 
         def empty(tensor: Tensor) -> Tensor:
             if not is_real(tensor):
                 return tensor
-            twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-            if isinstance(numbers, Numbers) and not tensor.dim():  # such as a network's count of batches
-                numbers.known.tell(twin, tensor)
+            twin = self._empty(tensor)
+            if isinstance(self.numbers, Numbers) and not tensor.dim():  # such as a network's count of batches
+                self.numbers.known.tell(twin, tensor)
             return twin
 
         shapes = OnShapes(empty, lambda tensor: tensor.clone() if _is_number(tensor) else None)
@@ -194,7 +191,7 @@ class UpdateTracer:
         for tensor, copied in self.own:
             twin = place.get(id(copied))
             if twin is None:  # no `empty_like`: with fakes it would mix a meta tensor with theirs
-                twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=device), False)
+                twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device), False)
             shapes.tell(tensor, twin)
         return shapes
 
@@ -253,16 +250,6 @@ def _hooks(optimizer: Optimizer) -> list[Any]:
 def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """The parameters of optimizers."""
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
-
-
-def _check(optimizers: list[Optimizer], network: list[Tensor]) -> None:
-    known = {tensor.untyped_storage()._cdata for tensor in network}
-    for parameter in updated(optimizers):
-        if parameter.untyped_storage()._cdata not in known:
-            raise TraceError(
-                f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
-                "have: make what holds it a part of the network"
-            )
 
 
 def _step(optimizers: list[Optimizer]) -> None:
