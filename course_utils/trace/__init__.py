@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
-TARGETS = ("cuda", "cpu")
 
 
 def training_step(
@@ -103,7 +102,7 @@ def training_step(
     """
     for what, value, known in (
         ("precision", precision, list(PRECISIONS)),
-        ("target", target, list(TARGETS)),
+        ("target", target, ["cuda", "cpu"]),
         ("zero_grad", zero_grad or "end", ["end", "before backward", "never"]),
     ):
         require_one_of(what, value, known, TraceError)

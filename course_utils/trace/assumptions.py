@@ -11,7 +11,6 @@ CLEARED = (
     'gradients are cleared between two steps; if between forward and backward, as in Lightning, say zero_grad="before '
     'backward"; if they are zeroed and not freed, set_to_none=False'
 )
-SAME_WAY = "every batch runs the operators that batches {} and {:,} run: the step branches at no other batch"
 
 COMPILED = "compiled, but traced as eager: a compiled step fuses operators, and mostly needs less"
 CHOSEN_ON_CPU = "kernels chosen as on the CPU, because on meta tensors it looks at values"
@@ -45,7 +44,8 @@ def uncleared(count: int) -> str:
 
 def same_way(first: int, second: int) -> str:
     """Every trace with lines."""
-    return SAME_WAY.format(first, second)
+    every = f"every batch runs the operators that batches {first} and {second:,} run"
+    return f"{every}: the step branches at no other batch"
 
 
 STANDING = frozenset({CLEARED, *(same_way(SMALL_BATCH, one) for one in (LARGE_BATCH, LARGE_BATCH_OF_ROWS))})
