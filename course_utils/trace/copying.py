@@ -33,6 +33,7 @@ MARK = "course_marks_gradients"  # attribute of a function that is no hook of th
 _COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")  # instructions that read or write a name of their file
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")  # or read one of whatever
+UNSET = object()  # stands for what is not there
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 
@@ -47,13 +48,19 @@ def held(value: Any) -> Iterable[Any]:
     return gc.get_referents(value)
 
 
+def contents(cell: CellType) -> Any:
+    """What a cell of a closure holds; UNSET if it is not filled yet, or emptied."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
+
+
 def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function closes over, its defaults, and the globals that it names, if no library brings it."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+        if (one := contents(cell)) is not UNSET:
+            yield name, one
     yield from (("", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
     if not function.__code__.co_filename.startswith((*LIBRARIES, "<frozen")):
