@@ -8,7 +8,8 @@ them alone, such as `if len(x) == 64`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter, eq
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -168,7 +169,7 @@ def _check_same_step(small: Run, large: Run, batches: tuple[int, int]) -> None:
         differing = [i for i, (a, b) in enumerate(zip(ran, ran_then, strict=False)) if a != b]
         at = differing[0] if differing else min(len(ran), len(ran_then)) - 1
         raise NotAffine(f"{small.events[at].layer} runs other operators at batch {first} than at {second}")
-    if not _live_alike(small, large):
+    if _lived(small) != _lived(large):
         raise NotAffine(f"tensors live differently at batch {first} than at {second}")
     for storage, grown in zip(small.storages, large.storages, strict=True):
         shape, other, layer = storage.shape, grown.shape, storage.layer
@@ -183,11 +184,6 @@ _OF_STORAGE = attrgetter("role", "layer", "birth", "death")
 _OF_EVENT = attrgetter("layer", "reads", "writes", "recomputed")
 
 
-def _live_alike(one: Run, other: Run) -> bool:
-    """Whether all is the same that must be so at every batch, but for the operators themselves."""
-    return (
-        len(one.storages) == len(other.storages)
-        and all(map(eq, map(_OF_STORAGE, one.storages), map(_OF_STORAGE, other.storages)))
-        and all(map(eq, map(_OF_EVENT, one.events), map(_OF_EVENT, other.events)))
-        and one.layer_shapes.keys() == other.layer_shapes.keys()
-    )
+def _lived(run: Run) -> tuple[Any, ...]:
+    """What must be the same at every batch, but for the operators themselves."""
+    return [*map(_OF_STORAGE, run.storages)], [*map(_OF_EVENT, run.events)], run.layer_shapes.keys()
