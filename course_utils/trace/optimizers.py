@@ -198,19 +198,12 @@ class UpdateTracer:
 
 @dataclass
 class _Made:
-    """What an update is traced on.
+    """What an update is traced on."""
 
-    Args:
-        parameters: that stand for the network's, with their gradients.
-        layers: whose each is.
-        optimizers: that update them.
-        network: all tensors that are the network's, and no optimizer's.
-    """
-
-    parameters: list[nn.Parameter]
-    layers: list[str]
-    optimizers: list[Optimizer]
-    network: list[Tensor]
+    parameters: list[nn.Parameter]  # that stand for the network's, with their gradients
+    layers: list[str]  # whose each is
+    optimizers: list[Optimizer]  # that update them
+    network: list[Tensor]  # all that are the network's, and no optimizer's
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         return state_of(self.optimizers, dict(zip(map(id, self.parameters), self.layers, strict=True)), self.network)
