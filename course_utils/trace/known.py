@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from course_utils.trace.fakes import is_real
+from course_utils.trace.kernels import flat_tensors
 from course_utils.trace.operators import FILLED, MADE_FROM_NOTHING
 
 LARGEST = 2**22  # elements of whole numbers and truth values that are carried
@@ -86,19 +87,17 @@ class KnownValues:
                 fill = FILLED[name]
                 self.tell(out, args[-1] if fill is None else fill)
             return
-        results = [out] if isinstance(out, Tensor) else out if isinstance(out, (tuple, list)) else []
-        values = NotImplemented
-        if all(not isinstance(one, Tensor) or one.numel() <= LARGEST for one in results):
+        results, values = flat_tensors(out), NotImplemented
+        if all(one.numel() <= LARGEST for one in results):
             values = self.values(func, name, args, kwargs)
         if values is NotImplemented:
             for one in results if writes else ():
-                if isinstance(one, Tensor):
-                    self.forget(one)
+                self.forget(one)
             return
-        for one, value in zip(results, [values] if isinstance(values, Tensor) else values or (), strict=False):
-            if not isinstance(one, Tensor) or one.untyped_storage()._cdata in self._flat:
+        for one, value in zip(results, flat_tensors(values), strict=False):
+            if one.untyped_storage()._cdata in self._flat:
                 continue  # in place: written where it is carried
-            if isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:
+            if value.shape == one.shape and value.dtype == one.dtype:
                 self.tell(one, value)
 
     def values(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -92,7 +92,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
             self.observers.append(self.cpu_differences)
         if fake:
             self.observers.append(self.overwritten_views)
-        self._observers_of: dict[str, list[Observer]] = {}  # by the name of an operator
 
     # -- storages ------------------------------------------------------------------------------------------------
 
@@ -274,8 +273,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
             name = self._write_number(name, inputs, read[-1])
         written, born = self._written(outputs, role, layer, operator.writes)
         call = Call(name, operator.writes, self.phase, layer, role, node, inputs, outputs, read, written, born)
-        for observer in self._observers_of.get(name) or self._find_observers(name):
-            observer.see(call, self.record)
+        for observer in self.observers:
+            if observer.operators is None or name in observer.operators:
+                observer.see(call, self.record)
         if None in read:
             read = [self._seen(tensor, layer) for tensor in inputs]
         if not self._on_host.isdisjoint(read):
@@ -346,11 +346,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
             written.append(index)
         return written, born
 
-    def _find_observers(self, name: str) -> list[Observer]:
-        found = [one for one in self.observers if one.operators is None or name in one.operators]
-        self._observers_of[name] = found
-        return found
-
     def _write_number(self, name: str, inputs: list[Tensor], number: int) -> str:
         """`x[...] = 1`: on shapes an operator makes a tensor of the number first; elsewhere it stays on the host.
 
@@ -364,8 +359,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         storage = record.storages[number]
         storage.birth, storage.role, storage.is_map = len(record.events), ROLE["other"], False
         if not self.host_counts:
-            storage.size = 0
-            self._on_host.add(number)
+            self.put_on_host([number])
         inputs[-1] = inputs[-1].as_strided((), ())
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 
