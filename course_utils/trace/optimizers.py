@@ -111,7 +111,8 @@ class UpdateTracer:
         fused = _AsOnTarget(self.on_cuda, fake)
         quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
         with fused, quick, self.numbers:
-            _step(of.optimizers)  # makes the state, which the first step of a real run does too
+            for optimizer in of.optimizers:
+                optimizer.step()  # makes the state, which the first step of a real run does too
         left: list[Left] = []  # what the step before left, wherever it is kept
         for _ in range(STEPS):
             recorder = Recorder(OPTIMIZER, self.device, fake or not self.on_cuda, fake)
@@ -124,7 +125,8 @@ class UpdateTracer:
             before = len(storages)
             recorder.phase = UPDATE
             with fused, recorder, self.numbers:
-                _step(of.optimizers)
+                for optimizer in of.optimizers:
+                    optimizer.step()
                 recorder.closed = True
             left = recorder.left_behind()
             if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
@@ -215,13 +217,9 @@ class _Made:
             weights.append(recorder.watch_tensor(parameter, ROLE["parameters"], layer))
             parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
             gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
-        for tensor in self.network:
-            if tensor.is_meta or recorder.host_counts:
-                recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
+        recorder.watch_all(((OPTIMIZER, tensor) for tensor in self.network), ROLE["other"])
         recorder.begin()
-        for layer, tensor in self._state():
-            if tensor.is_meta or recorder.host_counts:
-                recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+        recorder.watch_all(self._state(), ROLE["optimizer state"])
         return [*gradients, *weights]
 
     def tell(self, left: list[Left], recorder: Recorder) -> list[Left]:
@@ -243,11 +241,6 @@ def _hooks(optimizer: Optimizer) -> list[Any]:
 def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """The parameters of optimizers."""
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
-
-
-def _step(optimizers: list[Optimizer]) -> None:
-    for optimizer in optimizers:
-        optimizer.step()
 
 
 def _is_number(tensor: Tensor) -> bool:

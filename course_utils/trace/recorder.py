@@ -10,6 +10,7 @@ An operator takes three steps here: it runs, on shapes (`Recorder._run`); what i
 """
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -121,6 +122,12 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def watch_tensor(self, tensor: Tensor, role: int, layer: str) -> int:
         """`watch` for a tensor's storage."""
         return self.watch(tensor.untyped_storage(), tuple(tensor.shape), role, layer, tensor.is_floating_point())
+
+    def watch_all(self, tensors: Iterable[tuple[str, Tensor]], role: int) -> None:
+        """`watch_tensor` for those that count, each of a layer."""
+        for layer, tensor in tensors:
+            if self.host_counts or tensor.is_meta:
+                self.watch_tensor(tensor, role, layer)
 
     def index_of(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage, None if it is unknown."""

@@ -85,7 +85,7 @@ class Runs:
             parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
             self.modules += [(path, child) for path, child in parts if id(child) not in known]
             if self.target == "cuda":
-                self._given[assumptions.outside(name, self.name)] = None
+                self._given[assumptions.OUTSIDE.format(name, self.name)] = None
         for path, child in self.modules:
             for parameter in child._parameters.values():
                 if parameter is not None and id(parameter) not in self.owner:
@@ -274,9 +274,7 @@ class Runs:
             while self._left:  # emptied as it is read: nothing here may keep a storage alive
                 recorder.watch(*self._left[0])
                 del self._left[0]
-            for layer, tensor in named if training else named[: len(named) - self.step.labels]:
-                recorder.watch_tensor(tensor, ROLE["input"], layer)
-            del layer, tensor
+            recorder.watch_all(named if training else named[: len(named) - self.step.labels], ROLE["input"])
             record.events.append(Event("start", FORWARD, self.name))
             handles = _follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
@@ -309,13 +307,10 @@ class Runs:
         states = []
         for optimizer in self._shapes.optimizers:
             first = len(recorder.record.storages)
-            for layer, tensor in state_of([optimizer], self.owner, self.everything):
-                if recorder.host_counts or tensor.is_meta:
-                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+            recorder.watch_all(state_of([optimizer], self.owner, self.everything), ROLE["optimizer state"])
             states.append((optimizer, [*range(first, len(recorder.record.storages))]))
-        for tensor in self._shapes.still_there(self.modules, self._state.functions):
-            if recorder.host_counts or tensor.is_meta:
-                recorder.watch_tensor(tensor, ROLE["other"], self.name)
+        there = self._shapes.still_there(self.modules, self._state.functions)
+        recorder.watch_all(((self.name, tensor) for tensor in there), ROLE["other"])
         return states
 
     @contextmanager

@@ -47,7 +47,7 @@ class Tracer(Runs):
         update = self._update()  # an optimizer that fails does so at every batch
         if update is not None and update.uncleared:
             self._uncleared = {id(self._trained[index]) for index in update.uncleared}
-            self._assume(assumptions.uncleared(len(self._uncleared)))
+            self._assume(assumptions.UNCLEARED.format(len(self._uncleared)))
             small = self.run(first)
         try:
             large = self.run(second)
@@ -56,11 +56,11 @@ class Tracer(Runs):
                 check_third(found, self.run(THIRD_BATCH), THIRD_BATCH)
         except (NotAffine, TraceError) as reason:
             found, why = None, str(reason)
-        self._assume(*map(assumptions.moves_on, self._state.iterators))
+        self._assume(*map(assumptions.MOVES_ON.format, self._state.iterators))
         if found is None or self.draws.seen or self._state.iterators:
             self._try_again(first)
         else:
-            self._assume(assumptions.same_way(first, second))
+            self._assume(assumptions.SAME_WAY.format(first, second))
         return found, why
 
     def _try_again(self, batch: int) -> None:
