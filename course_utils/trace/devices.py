@@ -8,7 +8,7 @@ device, would do nothing. Both hold for the thread that traces alone.
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -152,14 +152,8 @@ def _as_it_was(self: Any) -> None:
 
 def _run_backward(*args: Any, **kwargs: Any) -> Any:
     """The backward pass runs hooks and functions of the step's own, and what a checkpoint runs again: they hear too."""
-    hears = _STEP.hears
-    if hears is None:
+    with _STEP.hears or nullcontext():
         return _ENGINE(*args, **kwargs)
-    try:
-        with hears:
-            return _ENGINE(*args, **kwargs)
-    finally:
-        _STEP.hears = hears
 
 
 def _hooks(self: Any, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -174,7 +168,7 @@ def _hooks(self: Any, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[
             with hears:
                 return pack_hook(tensor)
         finally:
-            hears.packs, _STEP.hears = False, hears
+            hears.packs = False
 
     _HOOKS(self, pack, unpack_hook)
 
@@ -241,14 +235,16 @@ class Hears(TorchFunctionMode):
         super().__init__()
         self.target, self.device, self.places, self.cpu_is_card = target, device, places, cpu_is_card
         self.met: Exception | None = None  # what a step with real tensors would not meet
+        self._outer: list[Hears | None] = []  # who heard when it was entered
         self.packs = False  # while a hook takes what autograd saves: what it makes without a device is on the host
 
     def __enter__(self) -> Any:
+        self._outer.append(_STEP.hears)
         _STEP.hears = self
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, kind: Any, error: Any, where: Any) -> None:
-        _STEP.hears = None
+        _STEP.hears = self._outer.pop()
         super().__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         if kind is None and self.met is not None:
             raise TraceError(
