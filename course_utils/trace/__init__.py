@@ -197,15 +197,12 @@ def _criterion(criterion: Criterion, classes: int | None, name: str, training: b
         elif classes is not None and (output.dim() < 2 or output.shape[1] != classes):
             shape = ("batch", *output.shape[1:])
             last = output.dim() > 2 and output.shape[-1] == classes
-            raise TraceError(
-                f"{name} returns shape ({', '.join(map(str, shape))}), but classes={classes}"
-                + (
-                    ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
-                    "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
-                    if last
-                    else ""
-                )
+            advice = (
+                ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
+                "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
             )
+            said = f"{name} returns shape ({', '.join(map(str, shape))}), but classes={classes}"
+            raise TraceError(said + advice if last else said)
         try:
             return criterion(output, y)
         except Exception as error:

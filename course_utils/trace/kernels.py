@@ -116,7 +116,8 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) 
     if operator == "index" and len(inputs) == 2 and inputs[1].dtype == torch.bool:
         return 8 * inputs[1].dim() * outputs[0].shape[0]  # its places (TensorAdvancedIndexing.cpp, `expandTensors`)
     if operator == "native_group_norm":
-        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, statistics=True)
+        half = inputs[0].element_size() == 2
+        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, two_a_group=half)
     if operator == "native_group_norm_backward":
         _gradient, x, mean, _rstd, *weight = inputs
         of_input = outputs[0].shape == x.shape
@@ -126,19 +127,17 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) 
     return sum(tensor.nbytes for tensor in inputs[: READS_IN_ORDER[operator]] if not tensor.is_contiguous())
 
 
-def _group_norm_scratch(
-    x: Tensor, mean: Tensor, a_channel: int, statistics: bool = False, two_a_group: bool = False
-) -> int:
+def _group_norm_scratch(x: Tensor, mean: Tensor, a_channel: int, two_a_group: bool) -> int:
     """`a_channel` numbers for each channel of each sample, none for one pixel; in half precision they are float32.
 
     Forward `a` and `b`, and in half precision the statistics; backward `ds`, `db` and, for the gradient of the input,
     `c1` a channel, `c2` and `c3` a group.
     """
-    channels, half = x.shape[0] * x.shape[1], x.element_size() == 2
+    channels = x.shape[0] * x.shape[1]
     count = a_channel * channels if x.numel() > channels else 0
-    if two_a_group or (statistics and half):
+    if two_a_group:
         count += 2 * mean.numel()
-    return count * (4 if half else x.element_size())
+    return count * max(4, x.element_size())
 
 
 class WritesSkipped(Unwrapped, TorchDispatchMode):

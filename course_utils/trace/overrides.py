@@ -288,8 +288,6 @@ META_KERNELS: dict[str, Callable[..., Any]] = {
 
 # -- Autocast ----------------------------------------------------------------------------------------------------------
 
-Rule = Callable[[Any], Callable[..., Any]]
-
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
@@ -339,7 +337,7 @@ def _float32_result(operator: Any) -> Callable[..., Any]:
     return run
 
 
-AUTOCAST_RULES: dict[str, Rule] = {  # by the kinds of operators.toml
+AUTOCAST_RULES: dict[str, Callable[[Any], Callable[..., Any]]] = {  # by the kinds of operators.toml
     "float32": _float32,
     "float32, in plain order": _float32_in_order,
     "float32 result": _float32_result,
