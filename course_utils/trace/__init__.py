@@ -100,12 +100,9 @@ def training_step(
     Raises:
         TraceError: an argument out of range, no trainable parameters, or a step that fails on these shapes.
     """
-    for what, value, known in (
-        ("precision", precision, list(PRECISIONS)),
-        ("target", target, ["cuda", "cpu"]),
-        ("zero_grad", zero_grad or "end", ["end", "before backward", "never"]),
-    ):
-        require_one_of(what, value, known, TraceError)
+    require_one_of("precision", precision, PRECISIONS, TraceError)
+    require_one_of("target", target, ("cuda", "cpu"), TraceError)
+    require_one_of("zero_grad", zero_grad or "end", ("end", "before backward", "never"), TraceError)
     if optimizer is not None and not callable(optimizer) and optimizer not in OPTIMIZERS:
         raise TraceError(f"unknown optimizer {optimizer!r}: choose one of {', '.join([*OPTIMIZERS, 'None'])}")
     require_whole("accumulate", accumulate, error=TraceError)
@@ -143,9 +140,7 @@ def training_step(
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
         "accumulate": accumulate, "inputs": inputs,
     }  # fmt: skip
-
-    tracer = Tracer(module, step, optimizer, precision, target, name)
-    return _step_trace(tracer, settings)
+    return _step_trace(Tracer(module, step, optimizer, precision, target, name), settings)
 
 
 def _step_trace(tracer: Tracer, settings: dict[str, object]) -> StepTrace:

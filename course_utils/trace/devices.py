@@ -55,12 +55,8 @@ _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[None]:
     """While active, `torch.autocast` in this thread is that of the target, "cuda" or "cpu", and clipping too.
 
-    A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's.
-
-    Args:
-        target: whose kernels the trace is for.
-        on_meta: whether the step's tensors are meta tensors, on which no autocast works.
-        assume: notes an assumption.
+    A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's. On meta tensors
+    (`on_meta`) no autocast works.
     """
     before = _STEP.target, _STEP.on_meta
     with _LOCK:
@@ -264,7 +260,10 @@ class Hears(TorchFunctionMode):
                     dtype = next((one for one in told if isinstance(one, torch.dtype)), None)
                     return self.places.copy(args[0], dtype, to)
             elif self._makes_on_host(args, kwargs):
-                return self._made_on_host(func, args, kwargs)
+                out = func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
+                if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
+                    self.places.put_on_host([index])
+                return out
         if func in _NAMES_A_DEVICE or "device" in kwargs:
             if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
                 return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
@@ -306,9 +305,3 @@ class Hears(TorchFunctionMode):
         if kwargs.get("pin_memory") or self._place(kwargs.get("device")) == "host":
             return True
         return self.packs and not any(isinstance(one, Tensor) for one in (*args, *kwargs.values()))
-
-    def _made_on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        out = func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
-        if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
-            self.places.put_on_host([index])
-        return out

@@ -78,10 +78,9 @@ def traffic(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
     if kind == "second_unread":
         return whole - inputs[1].nbytes
     first, *others = inputs
-    if kind == "picks_results":
-        return whole - first.nbytes + outputs[0].numel() * first.element_size()
-    if kind == "picks_labels":
-        return whole - first.nbytes + others[0].numel() * first.element_size()
+    if kind.startswith("picks"):
+        picked = outputs[0] if kind == "picks_results" else others[0]
+        return whole - first.nbytes + picked.numel() * first.element_size()
     given = max(tensor.numel() for tensor in others) * first.element_size()
     return whole - 2 * first.nbytes + (2 if kind == "puts_sums" else 1) * given
 

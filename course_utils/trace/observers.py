@@ -13,9 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.memory import ROLE
 from course_utils.trace.operators import MIXES_DEVICES, NOTICED
+from course_utils.trace.overrides import HALF
 from course_utils.trace.record import BACKWARD, FORWARD, Run
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
 from course_utils.trace.recorder import OPTIMIZER, Left, Recorder
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
-from course_utils.trace.schemas import makes_on_host
+from course_utils.trace.schemas import look_up
 from course_utils.trace.state import State
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
@@ -54,8 +54,6 @@ class UpdateTracer:
         chosen: a name of OPTIMIZERS, or a function of a list of parameters that returns an optimizer or several.
         own: each parameter and buffer of the network as its owner knows it -> the parameter of the copy, None for a
             buffer.
-        on_cuda: whether the step is one on a card.
-        assume: notes an assumption.
     """
 
     def __init__(
@@ -282,11 +280,13 @@ class _AsOnTarget(Unwrapped, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name.startswith("aten::_fused_"):
             return None
-        kwargs = kwargs or {}
+        kwargs, operator, tensors = kwargs or {}, look_up(func), kernels.flat_tensors(args)
         if not self.fake and self.on_cuda:
-            check_devices(func.overloadpacket.__name__, kernels.flat_tensors(args), {})
-        elif not self.fake and makes_on_host(func, args, kwargs) and args[0] != []:  # a number stays on the host
-            kwargs = {**kwargs, "device": torch.device("meta")}
+            check_devices(operator.name, tensors, {})
+        elif not self.fake and operator.takes_device and operator.name != "scalar_tensor" and args and not tensors:
+            device = kwargs.get("device")
+            if (device is None or device.type == "cpu") and args[0] != []:  # a number stays on the host
+                kwargs = {**kwargs, "device": torch.device("meta")}
         return func(*args, **kwargs)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from course_utils.trace import kernels
 from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
 
@@ -37,10 +36,3 @@ def look_up(func: Any) -> Operator:
         takes_device=any(argument.name == "device" for argument in func._schema.arguments),
         by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
     )
-
-
-def makes_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator makes a tensor out of nothing but sizes, in host memory."""
-    device = kwargs.get("device")
-    told = args and look_up(func).takes_device and not kernels.flat_tensors(args)
-    return bool(told) and (device is None or device.type == "cpu") and look_up(func).name != "scalar_tensor"
