@@ -256,7 +256,8 @@ class OnShapes:
             return twin
         if isinstance(value, Optimizer):
             return self._optimizer(value)
-        if not any(map(_is_replaced, reached(value, (Tensor, nn.Module, Optimizer, FunctionType)))):
+        kinds = (Tensor, nn.Module, Optimizer, FunctionType)
+        if all(isinstance(one, FunctionType) and not hasattr(one, _COMPILED) for one in reached(value, kinds)):
             return value
         return self._holder(value, name)
 
@@ -315,11 +316,6 @@ class OnShapes:
             vars(twin)[name] = copy.copy(made) if made is value and isinstance(value, _PLAIN) else made
         twin.param_groups = [dict(group) for group in twin.param_groups]
         return twin  # type: ignore[no-any-return]
-
-
-def _is_replaced(value: Any) -> bool:
-    """Whether a copy has something else in its place: all but functions that are not compiled."""
-    return not isinstance(value, FunctionType) or hasattr(value, _COMPILED)
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:

@@ -21,11 +21,6 @@ LARGEST = 2**22  # elements of whole numbers and truth values that are carried
 LARGEST_FLOAT = 2**20
 
 
-def is_index(tensor: Tensor) -> bool:
-    """Whether a buffer may be one that a forward looks at: whole numbers or truth values, which no kernel changes."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
-
-
 class KnownValues:
     """Values by storage: a tensor is known if the whole of its storage is."""
 

@@ -129,7 +129,7 @@ class UpdateTracer:
             left = recorder.left_behind()
             if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
                 left = of.tell(left, recorder)
-            recorder.forget_storages()
+            recorder.storages.clear()  # what waits for their deaths holds the recorder
             state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
             after = [storages[i].size for i in state if storages[i].death == ALIVE]
             if sorted(after) == sorted(storages[i].size for i in state if i < before):

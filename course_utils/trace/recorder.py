@@ -193,10 +193,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
         del self.alive[storage._cdata], self.storages[index]
         return self.watch(storage, tuple(tensor.shape), old.role, old.layer, old.is_map)
 
-    def forget_storages(self) -> None:
-        """Let go of the storages once all is known of them: what waits for their deaths holds the recorder."""
-        self.storages.clear()
-
     def _is_counted(self, tensor: Tensor) -> bool:
         return self.host_counts or tensor.device.type != "cpu"
 

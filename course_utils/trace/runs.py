@@ -29,7 +29,7 @@ from course_utils.trace.copying import MARK, OnShapes, hooks_of
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.inputs import StepSpec
-from course_utils.trace.known import LARGEST, is_index
+from course_utils.trace.known import LARGEST
 from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, as_on, state_of, updated
@@ -82,8 +82,7 @@ class Runs:
         for name, network in shapes.networks.items():
             if not [*network.parameters(), *network.buffers()]:
                 continue
-            parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
-            self.modules += [(path, child) for path, child in parts if id(child) not in known]
+            self.modules += [pair for pair in network.named_modules(prefix=name) if id(pair[1]) not in known]
             if self.target == "cuda":
                 self._given[assumptions.OUTSIDE.format(name, self.name)] = None
         for path, child in self.modules:
@@ -120,8 +119,9 @@ class Runs:
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
-            small = tensor.numel() <= LARGEST and (is_index(tensor) or not tensor.dim())
-            if known is None and small and is_real(tensor):
+            # One that a forward may look at: a number, or whole numbers and truth values, which no kernel changes.
+            looked_at = not tensor.dim() or not (tensor.is_floating_point() or tensor.is_complex())
+            if known is None and looked_at and tensor.numel() <= LARGEST and is_real(tensor):
                 known = tensor.detach().clone()
             with self.fake or nullcontext():
                 twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
@@ -199,7 +199,7 @@ class Runs:
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
-        recorder.forget_storages()
+        recorder.storages.clear()  # what waits for their deaths holds the recorder
         return recorder.record
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
