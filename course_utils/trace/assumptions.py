@@ -20,6 +20,7 @@ OVERWRITTEN_VIEW = "a view written in place: without the two copies that its gra
 OUTSIDE = "{}, which the step reaches outside of {}: on the card too"  # a network that only the loss or a hook knows
 UNCLEARED = "gradients of {} parameters that the optimizer does not update: never cleared by its zero_grad"
 MOVES_ON = "{}, an iterator, moves on with every step, those of the trace too: traced from where it is"
+CPU_IS_CARD = '{} is the CPU here, and the step copies to it: taken for the card; let it be "cuda" there'
 ONE_FOR_ALL = "the optimizer looks at numbers that depend on gradients or weights: each is taken to be 1"
 
 HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
@@ -52,11 +53,4 @@ def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
     return (
         f"{why}, and is another step every time: {found} have their peaks from {min(peaks):,} to {max(peaks):,} bytes, "
         "and this is one of them"
-    )
-
-
-def cpu_is_card(names: list[str]) -> str:
-    """Copies to a device that the step did not name itself."""
-    return (
-        f'{" and ".join(names)} is the CPU here, and the step copies to it: taken for the card; let it be "cuda" there'
     )

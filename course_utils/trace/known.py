@@ -103,16 +103,13 @@ class KnownValues:
         tensors = 0
         known: list[Any] = []
         for argument in args:
-            if isinstance(argument, Tensor):
+            parts = argument if isinstance(argument, (list, tuple)) else [argument]
+            if any(isinstance(part, Tensor) for part in parts):
                 tensors += 1
-                argument = self.of(argument)
-                if argument is None:
+                found = [self.of(part) if isinstance(part, Tensor) else part for part in parts]
+                if any(one is None for one in found):
                     return NotImplemented
-            elif isinstance(argument, (list, tuple)) and any(isinstance(a, Tensor) for a in argument):
-                tensors += 1
-                argument = [self.of(a) if isinstance(a, Tensor) else a for a in argument]
-                if any(a is None for a in argument):
-                    return NotImplemented
+                argument = found if argument is parts else found[0]
             known.append(argument)
         if (not tensors and name not in MADE_FROM_NOTHING) or torch.Tag.nondeterministic_seeded in func.tags:
             return NotImplemented

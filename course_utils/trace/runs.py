@@ -5,8 +5,6 @@ under autocast, which ignores meta tensors, and for `target="cpu"` as soon as an
 the same on both.
 """
 
-from __future__ import annotations
-
 import contextvars
 import copy
 import gc
@@ -317,7 +315,7 @@ class Runs:
     def _kernels(self, recorder: Recorder) -> Iterator[None]:
         """What runs, and what the step hears of its device, is as on the target."""
         named = list(self._state.on_cpu)
-        cpu_is_card = (lambda: self._assume(assumptions.cpu_is_card(named))) if named else None
+        cpu_is_card = (lambda: self._assume(assumptions.CPU_IS_CARD.format(" and ".join(named)))) if named else None
         kernels = "fake cpu" if self.target == "cpu" and self.fake is not None else self.target
         with (
             overrides.of(kernels) as taken,

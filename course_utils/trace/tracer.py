@@ -1,7 +1,5 @@
 """From runs of a step at two batches, or three, and of its update, to the step at every batch."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from course_utils.memory import Ledger, Tape
