@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
-TARGETS = ("cuda", "cpu")
 
 
 def training_step(
@@ -101,12 +100,9 @@ def training_step(
     Raises:
         TraceError: an argument out of range, no trainable parameters, or a step that fails on these shapes.
     """
-    for what, value, known in (
-        ("precision", precision, list(PRECISIONS)),
-        ("target", target, list(TARGETS)),
-        ("zero_grad", zero_grad or "end", ["end", "before backward", "never"]),
-    ):
-        require_one_of(what, value, known, TraceError)
+    require_one_of("precision", precision, PRECISIONS, TraceError)
+    require_one_of("target", target, ("cuda", "cpu"), TraceError)
+    require_one_of("zero_grad", zero_grad or "end", ("end", "before backward", "never"), TraceError)
     if optimizer is not None and not callable(optimizer) and optimizer not in OPTIMIZERS:
         raise TraceError(f"unknown optimizer {optimizer!r}: choose one of {', '.join([*OPTIMIZERS, 'None'])}")
     require_whole("accumulate", accumulate, error=TraceError)
@@ -144,9 +140,7 @@ def training_step(
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
         "accumulate": accumulate, "inputs": inputs,
     }  # fmt: skip
-
-    tracer = Tracer(module, step, optimizer, precision, target, name)
-    return _step_trace(tracer, settings)
+    return _step_trace(Tracer(module, step, optimizer, precision, target, name), settings)
 
 
 def _step_trace(tracer: Tracer, settings: dict[str, object]) -> StepTrace:
@@ -198,15 +192,12 @@ def _criterion(criterion: Criterion, classes: int | None, name: str, training: b
         elif classes is not None and (output.dim() < 2 or output.shape[1] != classes):
             shape = ("batch", *output.shape[1:])
             last = output.dim() > 2 and output.shape[-1] == classes
-            raise TraceError(
-                f"{name} returns shape ({', '.join(map(str, shape))}), but classes={classes}"
-                + (
-                    ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
-                    "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
-                    if last
-                    else ""
-                )
+            advice = (
+                ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
+                "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
             )
+            said = f"{name} returns shape ({', '.join(map(str, shape))}), but classes={classes}"
+            raise TraceError(said + advice if last else said)
         try:
             return criterion(output, y)
         except Exception as error:

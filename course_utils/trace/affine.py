@@ -5,14 +5,16 @@ Never extrapolates what does not fit: a size, a shape or an order of events that
 them alone, such as `if len(x) == 64`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from operator import attrgetter, eq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from course_utils.memory import ROLE, Int64, Tape
-from course_utils.trace.record import ALIVE, UPDATE, Event, Run, Storage, flops
+from course_utils.trace.record import ALIVE, UPDATE, Event, Run, flops
 from course_utils.trace.recorder import OPTIMIZER
 
 
@@ -38,20 +40,16 @@ class Update:
                 kept = number in state and storage.death == ALIVE
                 birth = 0 if number < self.before else storage.birth + first
                 death = ALIVE if kept else min(storage.death, len(source.events)) + first
-                out.storages.append(_moved(storage, birth, death))
+                out.storages.append(replace(storage, birth=birth, death=death))
         # Without their work: torch has no formulas for an update's operators.
         out.events = [Event(event.op, UPDATE, event.layer, traffic=event.traffic) for event in source.events]
         out.events.append(Event("zero_grad" if clears else "end", UPDATE, OPTIMIZER))
         return out
 
 
-def _moved(storage: Storage, birth: int, death: int) -> Storage:
-    return Storage(storage.size, storage.shape, storage.role, storage.layer, storage.is_map, birth, death)
-
-
 def make_tape(
     small: Run,
-    large: Run | None,
+    large: Run,
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
@@ -61,7 +59,7 @@ def make_tape(
 
     Args:
         small: the forward and backward pass at the first of `batches`.
-        large: the same at the second; None makes a tape of `small` alone, every size fixed.
+        large: the same at the second; `small` itself makes a tape of it alone, every size fixed.
         batches: the two batches, the smaller one first.
         update: the optimizer's step; None for inference.
         layer_parameters: layer -> number of parameters it owns.
@@ -70,26 +68,23 @@ def make_tape(
     Raises:
         NotAffine: the two runs differ by more than sizes that grow in proportion to the batch.
     """
-    if large is not None:
+    if large is not small:
         _check_same_step(small, large, batches)
-    fits = _Lines(batches, large is not None)
-    other = small if large is None else large
-    extra = Run() if update is None else update.after(len(small.events), clears)
+    fit = partial(_fit, batches)
+    extra = Run() if update is None else update.after(len(small.events), clears)  # the same at every batch
     storages, events = [*small.storages, *extra.storages], [*small.events, *extra.events]
-    ran_in = [event.layer for event in small.events]
-    sizes = fits.fit(
+    grown, later = [*large.storages, *extra.storages], [*large.events, *extra.events]
+    ran_in = [event.layer for event in events]
+    fixed, per_sample = fit(
         "the size of a tensor",
-        [storage.size for storage in small.storages],
-        [storage.size for storage in other.storages],
-        [storage.layer for storage in small.storages],
+        [storage.size for storage in storages],
+        [storage.size for storage in grown],
+        [storage.layer for storage in storages],
     )
-    fixed, per_sample = _followed(sizes, [storage.size for storage in extra.storages])
-    traffic = fits.fit(
-        "the traffic", [event.traffic for event in small.events], [event.traffic for event in other.events], ran_in
-    )
+    traffic = fit("the traffic", [event.traffic for event in events], [event.traffic for event in later], ran_in)
     shapes = {
         layer: tuple(
-            zip(*(c.tolist() for c in fits.fit("the shape", shape, other.layer_shapes[layer], [layer])), strict=True)
+            zip(*(c.tolist() for c in fit("the shape", shape, large.layer_shapes[layer], [layer])), strict=True)
         )
         for layer, shape in small.layer_shapes.items()
     }
@@ -105,13 +100,10 @@ def make_tape(
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 
-    work, other_work = ([event.work for event in run.events] for run in (small, other))  # all that is kept of the runs
+    work, other_work = ([event.work for event in ran] for ran in (events, later))  # all that is kept of the runs
 
     def count_flops() -> Int64:
-        counted = np.zeros((end, 2), dtype=np.int64)
-        lines = fits.fit("the arithmetic", flops(work), flops(other_work), ran_in)
-        counted[: len(work)] = np.stack(lines, axis=1)
-        return counted
+        return np.stack(fit("the arithmetic", flops(work), flops(other_work), ran_in), axis=1)
 
     return Tape(
         fixed=fixed,
@@ -124,7 +116,7 @@ def make_tape(
         event_ops=tuple(event.op for event in events),
         event_phase=np.array([event.phase for event in events], dtype=np.int64),
         event_layer=np.array([code[event.layer] for event in events], dtype=np.int64),
-        event_traffic=np.stack(_followed(traffic, [event.traffic for event in extra.events]), axis=1),
+        event_traffic=np.stack(traffic, axis=1),
         recomputed=np.array([event.recomputed for event in events], dtype=np.bool_),
         layer_names=names,
         layer_shapes=shapes,
@@ -155,33 +147,18 @@ def check_third(tape: Tape, run: Run, batch: int) -> None:
         raise NotAffine(f"the size of a tensor in {layer} is not fixed + per_sample * batch")
 
 
-def _followed(lines: tuple[Int64, Int64], flat: list[int]) -> tuple[Int64, Int64]:
-    """(fixed, per sample) of a step whose update, at its end, is the same at every batch."""
-    fixed, per_sample = lines
-    return np.append(fixed, np.array(flat, dtype=np.int64)), np.append(per_sample, np.zeros(len(flat), dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Straight lines through values at two batches; flat ones if there is only one recording."""
-
-    batches: tuple[int, int]
-    sloped: bool
-
-    def fit(self, what: str, first: Iterable[int], second: Iterable[int], layers: list[str]) -> tuple[Int64, Int64]:
-        """(fixed, per sample) for each value, whole numbers that are not negative."""
-        low = np.array(list(first), dtype=np.int64)
-        if not self.sloped:
-            return low, np.zeros_like(low)
-        small, large = self.batches
-        slope, rest = np.divmod(np.array(list(second), dtype=np.int64) - low, large - small)
-        fixed = low - slope * small
-        broken = np.flatnonzero((rest != 0) | (slope < 0) | (fixed < 0))
-        if len(broken):
-            raise NotAffine(
-                f"{what} in {layers[min(int(broken[0]), len(layers) - 1)]} is not fixed + per_sample * batch"
-            )
-        return fixed, slope
+def _fit(
+    batches: tuple[int, int], what: str, first: Sequence[int], second: Sequence[int], layers: list[str]
+) -> tuple[Int64, Int64]:
+    """(fixed, per sample) of straight lines through values at two batches, whole numbers that are not negative."""
+    small, large = batches
+    low = np.array(first, dtype=np.int64)
+    slope, rest = np.divmod(np.array(second, dtype=np.int64) - low, large - small)
+    fixed = low - slope * small
+    broken = np.flatnonzero((rest != 0) | (slope < 0) | (fixed < 0))
+    if len(broken):
+        raise NotAffine(f"{what} in {layers[min(int(broken[0]), len(layers) - 1)]} is not fixed + per_sample * batch")
+    return fixed, slope
 
 
 def _check_same_step(small: Run, large: Run, batches: tuple[int, int]) -> None:
@@ -192,7 +169,7 @@ def _check_same_step(small: Run, large: Run, batches: tuple[int, int]) -> None:
         differing = [i for i, (a, b) in enumerate(zip(ran, ran_then, strict=False)) if a != b]
         at = differing[0] if differing else min(len(ran), len(ran_then)) - 1
         raise NotAffine(f"{small.events[at].layer} runs other operators at batch {first} than at {second}")
-    if not _live_alike(small, large):
+    if _lived(small) != _lived(large):
         raise NotAffine(f"tensors live differently at batch {first} than at {second}")
     for storage, grown in zip(small.storages, large.storages, strict=True):
         shape, other, layer = storage.shape, grown.shape, storage.layer
@@ -207,11 +184,6 @@ _OF_STORAGE = attrgetter("role", "layer", "birth", "death")
 _OF_EVENT = attrgetter("layer", "reads", "writes", "recomputed")
 
 
-def _live_alike(one: Run, other: Run) -> bool:
-    """Whether all is the same that must be so at every batch, but for the operators themselves."""
-    return (
-        len(one.storages) == len(other.storages)
-        and all(map(eq, map(_OF_STORAGE, one.storages), map(_OF_STORAGE, other.storages)))
-        and all(map(eq, map(_OF_EVENT, one.events), map(_OF_EVENT, other.events)))
-        and one.layer_shapes.keys() == other.layer_shapes.keys()
-    )
+def _lived(run: Run) -> tuple[Any, ...]:
+    """What must be the same at every batch, but for the operators themselves."""
+    return [*map(_OF_STORAGE, run.storages)], [*map(_OF_EVENT, run.events)], run.layer_shapes.keys()

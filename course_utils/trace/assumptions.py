@@ -12,10 +12,15 @@ CLEARED = (
     'backward"; if they are zeroed and not freed, set_to_none=False'
 )
 SAME_WAY = "every batch runs the operators that batches {} and {:,} run: the step branches at no other batch"
+STANDING = frozenset({CLEARED, *(SAME_WAY.format(SMALL_BATCH, one) for one in (LARGE_BATCH, LARGE_BATCH_OF_ROWS))})
 
 COMPILED = "compiled, but traced as eager: a compiled step fuses operators, and mostly needs less"
 CHOSEN_ON_CPU = "kernels chosen as on the CPU, because on meta tensors it looks at values"
 OVERWRITTEN_VIEW = "a view written in place: without the two copies that its gradient may take"
+OUTSIDE = "{}, which the step reaches outside of {}: on the card too"  # a network that only the loss or a hook knows
+UNCLEARED = "gradients of {} parameters that the optimizer does not update: never cleared by its zero_grad"
+MOVES_ON = "{}, an iterator, moves on with every step, those of the trace too: traced from where it is"
+CPU_IS_CARD = '{} is the CPU here, and the step copies to it: taken for the card; let it be "cuda" there'
 ONE_FOR_ALL = "the optimizer looks at numbers that depend on gradients or weights: each is taken to be 1"
 
 HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
@@ -33,33 +38,10 @@ def of_recurrences(
             yield f"{what}: traced cell by cell, while CUDA's kernel keeps buffers of its own"
 
 
-def outside(name: str, network: str) -> str:
-    """A network that only the loss or a hook knows."""
-    return f"{name}, which the step reaches outside of {network}: on the card too"
-
-
-def uncleared(count: int) -> str:
-    """Parameters with gradients that the optimizer does not hold."""
-    return f"gradients of {count} parameters that the optimizer does not update: never cleared by its zero_grad"
-
-
-def same_way(first: int, second: int) -> str:
-    """Every trace with lines."""
-    return SAME_WAY.format(first, second)
-
-
-STANDING = frozenset({CLEARED, *(same_way(SMALL_BATCH, one) for one in (LARGE_BATCH, LARGE_BATCH_OF_ROWS))})
-
-
 def counted(names: list[str]) -> str:
     """Numbers, names or lengths that the step changes."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}: another after every step, traced as in the second one"
-
-
-def moves_on(name: str) -> str:
-    """An iterator that the step may take the next from."""
-    return f"{name}, an iterator, moves on with every step, those of the trace too: traced from where it is"
 
 
 def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
@@ -71,11 +53,4 @@ def by_lot(batch: int, peaks: list[int], drawn: bool, alike: bool) -> str:
     return (
         f"{why}, and is another step every time: {found} have their peaks from {min(peaks):,} to {max(peaks):,} bytes, "
         "and this is one of them"
-    )
-
-
-def cpu_is_card(names: list[str]) -> str:
-    """Copies to a device that the step did not name itself."""
-    return (
-        f'{" and ".join(names)} is the CPU here, and the step copies to it: taken for the card; let it be "cuda" there'
     )

@@ -31,6 +31,9 @@ LIBRARIES = (
 )
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
 _COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")  # instructions that read or write a name of their file
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")  # or read one of whatever
+UNSET = object()  # stands for what is not there
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict, deque)
 
 
@@ -45,34 +48,31 @@ def held(value: Any) -> Iterable[Any]:
     return gc.get_referents(value)
 
 
+def contents(cell: CellType) -> Any:
+    """What a cell of a closure holds; UNSET if it is not filled yet, or emptied."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
+
+
 def named(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function closes over, its defaults, and the globals that it names, if no library brings it."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+        if (one := contents(cell)) is not UNSET:
+            yield name, one
     yield from (("", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
     if not function.__code__.co_filename.startswith((*LIBRARIES, "<frozen")):
-        names = global_names(function.__code__)
+        names = names_in(function.__code__)
         yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
 
 @functools.lru_cache(maxsize=4096)
-def global_names(code: CodeType) -> tuple[str, ...]:
-    """The names of its file that code reads or writes."""
-    of = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in of)
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in global_names(const))
-    return tuple(dict.fromkeys([*own, *inner]))
-
-
-@functools.lru_cache(maxsize=4096)
-def attribute_names(code: CodeType) -> tuple[str, ...]:
-    """The attributes that code reads, of whatever."""
-    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD"))
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in attribute_names(const))
+def names_in(code: CodeType, instructions: tuple[str, ...] = GLOBALS) -> tuple[str, ...]:
+    """The names of these instructions in code, and in the functions within it."""
+    own = (step.argval for step in dis.get_instructions(code) if step.opname in instructions)
+    inner = (name for one in code.co_consts if isinstance(one, CodeType) for name in names_in(one, instructions))
     return tuple(dict.fromkeys([*own, *inner]))
 
 
@@ -182,11 +182,6 @@ class OnShapes:
         kept |= {id(one) for one in reached(list(functions), Tensor)}
         return [tensor for _, tensor in self.tensors if id(tensor) in kept]
 
-    def clear_gradients(self) -> None:
-        """Free the gradients of what modules hold in lists, whose networks nobody else clears."""
-        for _, tensor in self.tensors:
-            tensor.grad = None
-
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:
             twin = self.empty(tensor)
@@ -261,7 +256,8 @@ class OnShapes:
             return twin
         if isinstance(value, Optimizer):
             return self._optimizer(value)
-        if not any(map(_is_replaced, reached(value, (Tensor, nn.Module, Optimizer, FunctionType)))):
+        kinds = (Tensor, nn.Module, Optimizer, FunctionType)
+        if all(isinstance(one, FunctionType) and not hasattr(one, _COMPILED) for one in reached(value, kinds)):
             return value
         return self._holder(value, name)
 
@@ -320,11 +316,6 @@ class OnShapes:
             vars(twin)[name] = copy.copy(made) if made is value and isinstance(value, _PLAIN) else made
         twin.param_groups = [dict(group) for group in twin.param_groups]
         return twin  # type: ignore[no-any-return]
-
-
-def _is_replaced(value: Any) -> bool:
-    """Whether a copy has something else in its place: all but functions that are not compiled."""
-    return not isinstance(value, FunctionType) or hasattr(value, _COMPILED)
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:

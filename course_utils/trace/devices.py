@@ -8,8 +8,8 @@ device, would do nothing. Both hold for the thread that traces alone.
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.utils import _foreach_utils
 
 from course_utils.trace.copying import LIBRARIES
 from course_utils.trace.fakes import is_real
+from course_utils.trace.recorder import Recorder
 from course_utils.trace.refusals import TraceError, cause, needs_values
 
 MADE_BEFORE = (
@@ -54,12 +55,8 @@ _HAS_FOREACH = _foreach_utils._device_has_foreach_support
 def of(target: str, on_meta: bool, assume: Callable[[str], None]) -> Iterator[None]:
     """While active, `torch.autocast` in this thread is that of the target, "cuda" or "cpu", and clipping too.
 
-    A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's.
-
-    Args:
-        target: whose kernels the trace is for.
-        on_meta: whether the step's tensors are meta tensors, on which no autocast works.
-        assume: notes an assumption.
+    A trace has autocast for the CPU alone; `course_utils.trace.overrides` knows the rules of CUDA's. On meta tensors
+    (`on_meta`) no autocast works.
     """
     before = _STEP.target, _STEP.on_meta
     with _LOCK:
@@ -151,14 +148,8 @@ def _as_it_was(self: Any) -> None:
 
 def _run_backward(*args: Any, **kwargs: Any) -> Any:
     """The backward pass runs hooks and functions of the step's own, and what a checkpoint runs again: they hear too."""
-    hears = _STEP.hears
-    if hears is None:
+    with _STEP.hears or nullcontext():
         return _ENGINE(*args, **kwargs)
-    try:
-        with hears:
-            return _ENGINE(*args, **kwargs)
-    finally:
-        _STEP.hears = hears
 
 
 def _hooks(self: Any, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -173,7 +164,7 @@ def _hooks(self: Any, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[
             with hears:
                 return pack_hook(tensor)
         finally:
-            hears.packs, _STEP.hears = False, hears
+            hears.packs = False
 
     _HOOKS(self, pack, unpack_hook)
 
@@ -226,15 +217,6 @@ _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu}
 
 
-class Places(Protocol):
-    """Who knows which tensors of a step lie in host memory: the recorder."""
-
-    def is_on_host(self, tensor: Tensor) -> bool: ...  # noqa: D102
-    def index_of(self, tensor: Tensor) -> int | None: ...  # noqa: D102
-    def put_on_host(self, indices: list[int]) -> None: ...  # noqa: D102
-    def copy(self, tensor: Tensor, dtype: torch.dtype | None, to: str) -> Tensor: ...  # noqa: D102
-
-
 class Hears(TorchFunctionMode):
     """While active, whoever asks a traced tensor for its device hears of the target, torch and this library aside.
 
@@ -245,18 +227,20 @@ class Hears(TorchFunctionMode):
         cpu_is_card: called where a step names the CPU, if that is to be taken for the card; else None.
     """
 
-    def __init__(self, target: str, device: str, places: Places, cpu_is_card: Callable[[], None] | None = None) -> None:
+    def __init__(self, target: str, device: str, places: Recorder, cpu_is_card: Callable[[], None] | None) -> None:
         super().__init__()
         self.target, self.device, self.places, self.cpu_is_card = target, device, places, cpu_is_card
         self.met: Exception | None = None  # what a step with real tensors would not meet
+        self._outer: list[Hears | None] = []  # who heard when it was entered
         self.packs = False  # while a hook takes what autograd saves: what it makes without a device is on the host
 
     def __enter__(self) -> Any:
+        self._outer.append(_STEP.hears)
         _STEP.hears = self
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, kind: Any, error: Any, where: Any) -> None:
-        _STEP.hears = None
+        _STEP.hears = self._outer.pop()
         super().__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         if kind is None and self.met is not None:
             raise TraceError(
@@ -272,9 +256,14 @@ class Hears(TorchFunctionMode):
         if self.target == "cuda":
             if func in _MOVES and not is_real(args[0]):
                 if (to := self._moves_to(func, args[0], [*args[1:], *kwargs.values()])) is not None:
-                    return self.places.copy(args[0], _dtype(args[1:], kwargs), to)
+                    told = (one.dtype if isinstance(one, Tensor) else one for one in (*args[1:], *kwargs.values()))
+                    dtype = next((one for one in told if isinstance(one, torch.dtype)), None)
+                    return self.places.copy(args[0], dtype, to)
             elif self._makes_on_host(args, kwargs):
-                return self._made_on_host(func, args, kwargs)
+                out = func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
+                if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
+                    self.places.put_on_host([index])
+                return out
         if func in _NAMES_A_DEVICE or "device" in kwargs:
             if func is Tensor.type and len(args) == 1 and not kwargs and args[0].dtype in _TYPES:
                 return _TYPES[args[0].dtype].replace("torch.", "torch.cuda." if self.target == "cuda" else "torch.")
@@ -316,15 +305,3 @@ class Hears(TorchFunctionMode):
         if kwargs.get("pin_memory") or self._place(kwargs.get("device")) == "host":
             return True
         return self.packs and not any(isinstance(one, Tensor) for one in (*args, *kwargs.values()))
-
-    def _made_on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        out = func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
-        if isinstance(out, Tensor) and (index := self.places.index_of(out)) is not None:
-            self.places.put_on_host([index])
-        return out
-
-
-def _dtype(args: Any, kwargs: dict[str, Any]) -> torch.dtype | None:
-    """What `Tensor.to` is asked for, besides a device."""
-    told = (one.dtype if isinstance(one, Tensor) else one for one in (*args, *kwargs.values()))
-    return next((one for one in told if isinstance(one, torch.dtype)), None)

@@ -5,6 +5,7 @@ end, for an operator without a rule of its own (`torch._subclasses.fake_impls`),
 of the results that they are on the CPU; for those known to be so this does it at once.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,13 +17,11 @@ from course_utils.trace.operators import SAME_AS_CPU, VIEWS, WITH_RULES
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
 _PLAIN = (SAME_AS_CPU | VIEWS) - WITH_RULES
-_plain: dict[Any, bool] = {}  # by operator
 
 
+@cache
 def _is_plain(func: Any) -> bool:
-    if func not in _plain:
-        _plain[func] = func.namespace == "aten" and func._schema.name.removeprefix("aten::") in _PLAIN
-    return _plain[func]
+    return func.namespace == "aten" and func._schema.name.removeprefix("aten::") in _PLAIN
 
 
 def _on_cpu(value: Any) -> bool:

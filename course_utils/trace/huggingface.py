@@ -37,19 +37,15 @@ def training_step(
 ) -> StepTrace:
     """Trace `out = model(**batch); out.loss.backward(); optimizer.step(); optimizer.zero_grad()` of a model as it is.
 
+    Arguments that are not listed are as `course_utils.trace.training_step` takes them.
+
     Args:
         model: a model of transformers, on any device, "meta" included; also one that peft has wrapped.
         sequence: tokens in a sample, for models that take `input_ids`; `at(batch, sequence=...)` takes others.
-        optimizer: as `course_utils.trace.training_step` takes it; None traces inference.
-        precision: "float32", or "bfloat16"/"float16" for autocast. Weights keep the dtype they have.
-        target: whose kernels, "cuda" or "cpu".
         inputs: what a batch holds, by the names that the model's forward has, labels included; where it is not given,
             `input_ids` or `pixel_values`, and labels as a model of this kind takes them.
         mask: whether the batch has an attention mask, all ones.
         keep_output: `out`, with the logits, stays alive to the end of the step, as in the loop above.
-        accumulate: micro-batches whose gradients are added up before the update.
-        zero_grad: as `course_utils.trace.training_step` takes it.
-        name: what tables and pictures call it; the class name if not given.
 
     Raises:
         TraceError: as `course_utils.trace.training_step`, or what a batch holds cannot be told.

@@ -72,11 +72,6 @@ class StepSpec:
         """Whether no gradient is alive from one step to the next."""
         return self.zero_grad in (None, "end") and self.set_to_none
 
-    @property
-    def clears_before_backward(self) -> bool:
-        """Whether the last step's gradients are freed between the forward and the backward pass."""
-        return self.zero_grad == "before backward" and self.set_to_none
-
     def make(self, batch: int, device: str, known: KnownValues) -> tuple[Any, list[tuple[str, Tensor]]]:
         """The batch, and its tensors by name."""
         leaves, tree = tree_flatten_with_path(self.inputs)

@@ -78,10 +78,9 @@ def traffic(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
     if kind == "second_unread":
         return whole - inputs[1].nbytes
     first, *others = inputs
-    if kind == "picks_results":
-        return whole - first.nbytes + outputs[0].numel() * first.element_size()
-    if kind == "picks_labels":
-        return whole - first.nbytes + others[0].numel() * first.element_size()
+    if kind.startswith("picks"):
+        picked = outputs[0] if kind == "picks_results" else others[0]
+        return whole - first.nbytes + picked.numel() * first.element_size()
     given = max(tensor.numel() for tensor in others) * first.element_size()
     return whole - 2 * first.nbytes + (2 if kind == "puts_sums" else 1) * given
 
@@ -90,10 +89,9 @@ def traffic(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
 
 
 def dropout_masks(events: Iterable[Event]) -> Iterator[int]:
-    """Storages that are one byte a value on CUDA: the float mask of an unfused, out-of-place dropout.
+    """Storages that are one byte a value on CUDA: float masks of dropout.
 
-    Yields:
-        The storage of each mask: made by `empty_like`, filled by `bernoulli_`, and multiplied out of place.
+    Each is made by `empty_like`, filled by `bernoulli_` and multiplied out of place.
     """
     made: set[int] = set()
     filled: set[int] = set()
@@ -117,7 +115,8 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) 
     if operator == "index" and len(inputs) == 2 and inputs[1].dtype == torch.bool:
         return 8 * inputs[1].dim() * outputs[0].shape[0]  # its places (TensorAdvancedIndexing.cpp, `expandTensors`)
     if operator == "native_group_norm":
-        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, statistics=True)
+        half = inputs[0].element_size() == 2
+        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, two_a_group=half)
     if operator == "native_group_norm_backward":
         _gradient, x, mean, _rstd, *weight = inputs
         of_input = outputs[0].shape == x.shape
@@ -127,24 +126,17 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) 
     return sum(tensor.nbytes for tensor in inputs[: READS_IN_ORDER[operator]] if not tensor.is_contiguous())
 
 
-def _group_norm_scratch(
-    x: Tensor, mean: Tensor, a_channel: int, statistics: bool = False, two_a_group: bool = False
-) -> int:
+def _group_norm_scratch(x: Tensor, mean: Tensor, a_channel: int, two_a_group: bool) -> int:
     """`a_channel` numbers for each channel of each sample, none for one pixel; in half precision they are float32.
 
     Forward `a` and `b`, and in half precision the statistics; backward `ds`, `db` and, for the gradient of the input,
     `c1` a channel, `c2` and `c3` a group.
     """
-    channels, half = x.shape[0] * x.shape[1], x.element_size() == 2
+    channels = x.shape[0] * x.shape[1]
     count = a_channel * channels if x.numel() > channels else 0
-    if two_a_group or (statistics and half):
+    if two_a_group:
         count += 2 * mean.numel()
-    return count * (4 if half else x.element_size())
-
-
-def may_add_in_place(left: Tensor) -> bool:
-    """Whether the engine may write the sum of two gradients over the first: a view shares its storage with its base."""
-    return not left._is_view()
+    return count * max(4, x.element_size())
 
 
 class WritesSkipped(Unwrapped, TorchDispatchMode):

@@ -14,15 +14,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from course_utils.trace.fakes import is_real
+from course_utils.trace.kernels import flat_tensors
 from course_utils.trace.operators import FILLED, MADE_FROM_NOTHING
 
 LARGEST = 2**22  # elements of whole numbers and truth values that are carried
 LARGEST_FLOAT = 2**20
-
-
-def is_index(tensor: Tensor) -> bool:
-    """Whether a buffer may be one that a forward looks at: whole numbers or truth values, which no kernel changes."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 class KnownValues:
@@ -86,19 +82,17 @@ class KnownValues:
                 fill = FILLED[name]
                 self.tell(out, args[-1] if fill is None else fill)
             return
-        results = [out] if isinstance(out, Tensor) else out if isinstance(out, (tuple, list)) else []
-        values = NotImplemented
-        if all(not isinstance(one, Tensor) or one.numel() <= LARGEST for one in results):
+        results, values = flat_tensors(out), NotImplemented
+        if all(one.numel() <= LARGEST for one in results):
             values = self.values(func, name, args, kwargs)
         if values is NotImplemented:
             for one in results if writes else ():
-                if isinstance(one, Tensor):
-                    self.forget(one)
+                self.forget(one)
             return
-        for one, value in zip(results, [values] if isinstance(values, Tensor) else values or (), strict=False):
-            if not isinstance(one, Tensor) or one.untyped_storage()._cdata in self._flat:
+        for one, value in zip(results, flat_tensors(values), strict=False):
+            if one.untyped_storage()._cdata in self._flat:
                 continue  # in place: written where it is carried
-            if isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:
+            if value.shape == one.shape and value.dtype == one.dtype:
                 self.tell(one, value)
 
     def values(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -109,16 +103,13 @@ class KnownValues:
         tensors = 0
         known: list[Any] = []
         for argument in args:
-            if isinstance(argument, Tensor):
+            parts = argument if isinstance(argument, (list, tuple)) else [argument]
+            if any(isinstance(part, Tensor) for part in parts):
                 tensors += 1
-                argument = self.of(argument)
-                if argument is None:
+                found = [self.of(part) if isinstance(part, Tensor) else part for part in parts]
+                if any(one is None for one in found):
                     return NotImplemented
-            elif isinstance(argument, (list, tuple)) and any(isinstance(a, Tensor) for a in argument):
-                tensors += 1
-                argument = [self.of(a) if isinstance(a, Tensor) else a for a in argument]
-                if any(a is None for a in argument):
-                    return NotImplemented
+                argument = found if argument is parts else found[0]
             known.append(argument)
         if (not tensors and name not in MADE_FROM_NOTHING) or torch.Tag.nondeterministic_seeded in func.tags:
             return NotImplemented

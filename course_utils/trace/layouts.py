@@ -30,7 +30,8 @@ def iterated(*tensors: Tensor) -> Any:
     if alike:
         if first.dim() == 4 and all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in tensors):
             return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=torch.channels_last)
-        if all(tensor.stride() == first.stride() for tensor in tensors) and _dense(first):
+        one_layout = all(tensor.stride() == first.stride() for tensor in tensors)
+        if one_layout and first.untyped_storage().nbytes() == first.nbytes and 0 not in first.stride():
             return torch.empty_strided(shape, first.stride(), dtype=first.dtype, device=first.device)
     steps = [_steps(tensor, shape) for tensor in tensors]
     order = [*range(len(shape))][::-1]  # innermost first
@@ -46,10 +47,6 @@ def iterated(*tensors: Tensor) -> Any:
     for dimension in order:
         strides[dimension], step = step, step * shape[dimension]
     return torch.empty_strided(shape, strides, dtype=first.dtype, device=first.device)
-
-
-def _dense(tensor: Tensor) -> bool:
-    return tensor.untyped_storage().nbytes() == tensor.nbytes and 0 not in tensor.stride()
 
 
 def _together(tensors: Sequence[Tensor]) -> Sequence[int] | None:

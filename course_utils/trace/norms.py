@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from course_utils.trace.layouts import empty, iterated, suggested
-from course_utils.trace.overrides import target
+from course_utils.trace.overrides import HALF, target
 
 
 def batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,7 +36,7 @@ def _mixed_on_cpu(x: Tensor, weights: tuple[Tensor | None, ...]) -> bool:
 
     torch's fake tensors say half. Source: aten/native/mixed_data_type.h, `is_mixed_type` and `param_scalar_type`.
     """
-    if x.dtype not in (torch.float16, torch.bfloat16) or x.is_meta or target() == "cuda":
+    if x.dtype not in HALF or x.is_meta or target() == "cuda":
         return False
     return {t.dtype for t in weights if t is not None} == {torch.float32}
 
@@ -44,7 +44,7 @@ def _mixed_on_cpu(x: Tensor, weights: tuple[Tensor | None, ...]) -> bool:
 def layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Statistics of half precision are float32, on CUDA as on meta; on the CPU where the weights are."""
     x, shape, weight, bias = args[:4]
-    half, mixed = x.dtype in (torch.float16, torch.bfloat16), _mixed_on_cpu(x, (weight, bias))
+    half, mixed = x.dtype in HALF, _mixed_on_cpu(x, (weight, bias))
     if not (x.is_meta or mixed if half else x.is_floating_point()) or len(shape) > x.dim():
         return NotImplemented
     of = torch.float32 if mixed else x.dtype

@@ -12,11 +12,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.memory import ROLE
-from course_utils.trace import kernels
 from course_utils.trace.operators import MIXES_DEVICES, NOTICED
+from course_utils.trace.overrides import HALF
 from course_utils.trace.record import BACKWARD, FORWARD, Run
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(slots=True)
@@ -150,7 +148,7 @@ class BranchSums(Observer):
         left, *right = call.read
         if left is None or left in right or record.storages[left].role != ROLE["gradient maps"]:
             return  # a gradient added to itself has two holders
-        if kernels.may_add_in_place(call.inputs[0]):
+        if not call.inputs[0]._is_view():  # which shares its storage with its base
             self.found.append((len(record.events), left, call.written[0]))
 
 
@@ -163,15 +161,8 @@ class Accumulation(Observer):
 
     def see(self, call: Call, record: Run) -> None:
         """Note what is added to a parameter's gradient; hooks of the parameter may add to other tensors."""
-        gradient = getattr(parameter_of(call.node), "grad", None)
-        if call.phase == BACKWARD and gradient is not None and _share(gradient, call.inputs[0]):
+        gradient = getattr(getattr(call.node, "variable", None), "grad", None)
+        if call.phase != BACKWARD or gradient is None:
+            return
+        if gradient.untyped_storage()._cdata == call.inputs[0].untyped_storage()._cdata:
             self.found.append((call.read[1], call.layer))
-
-
-def _share(one: Tensor, other: Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
-
-
-def parameter_of(node: Any) -> Any:
-    """The parameter whose gradient an autograd node stores or adds to; None for any other node."""
-    return getattr(node, "variable", None)

@@ -25,7 +25,7 @@ from course_utils.trace.observers import check_devices
 from course_utils.trace.record import ALIVE, UPDATE
 from course_utils.trace.recorder import OPTIMIZER, Left, Recorder
 from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
-from course_utils.trace.schemas import makes_on_host
+from course_utils.trace.schemas import look_up
 from course_utils.trace.state import State
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
@@ -54,8 +54,6 @@ class UpdateTracer:
         chosen: a name of OPTIMIZERS, or a function of a list of parameters that returns an optimizer or several.
         own: each parameter and buffer of the network as its owner knows it -> the parameter of the copy, None for a
             buffer.
-        on_cuda: whether the step is one on a card.
-        assume: notes an assumption.
     """
 
     def __init__(
@@ -66,6 +64,9 @@ class UpdateTracer:
         assume: Callable[[str], None],
     ) -> None:
         self.chosen, self.own, self.on_cuda, self.assume = chosen, list(own), on_cuda, assume
+        self.fakes: Fakes | None = None  # on a device that fused kernels exist for
+        self.device = "meta"
+        self.numbers: AbstractContextManager[Any] = nullcontext()
 
     def update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
         """One step on parameters of these shapes, each of a layer.
@@ -73,53 +74,46 @@ class UpdateTracer:
         Raises:
             TraceError: the optimizer fails, or what it updates is not the network's.
         """
-        fakes: Fakes | None = None
-        numbers: AbstractContextManager[Any] = nullcontext()
         while True:
             try:
-                return self._update(trained, layers, fakes, numbers)
+                return self._update(trained, layers)
             except TraceError:
                 raise
             except Exception as error:
-                if "fused=True" in str(error) and fakes is None:
-                    fakes = Fakes()  # a device that fused kernels exist for
-                elif needs_values(error) and isinstance(numbers, nullcontext):
-                    numbers = Numbers(self.assume)
+                if "fused=True" in str(error) and self.fakes is None:
+                    self.fakes, self.device = Fakes(), "cpu"
+                elif needs_values(error) and isinstance(self.numbers, nullcontext):
+                    self.numbers = Numbers(self.assume)
                 else:
                     raise TraceError(f"the optimizer fails: {optimizer_cause(error)}") from error
 
-    def _update(
-        self,
-        trained: list[nn.Parameter],
-        layers: list[str],
-        fakes: Fakes | None,
-        numbers: AbstractContextManager[Any],
-    ) -> Update:
-        device, fake = ("meta", False) if fakes is None else ("cpu", True)
-        with nullcontext() if fakes is None else fakes:
-            made = [
-                nn.Parameter(torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=device)) for p in trained
-            ]
-            optimizers, network = self._made_of(made, trained, device, numbers)
+    def _update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
+        with self.fakes or nullcontext():
+            made = [nn.Parameter(self._empty(parameter)) for parameter in trained]
+            optimizers, network = self._made_of(made, trained)
             functions = [function for one in optimizers for function in (one.step, *_hooks(one))]
             beside = State((), [self.chosen, *functions])
             try:
-                return self._steady(_Made(made, layers, optimizers, network), device, fake, numbers)
+                return self._steady(_Made(made, layers, optimizers, network))
             finally:
                 beside.put_back()
 
-    def _steady(self, of: "_Made", device: str, fake: bool, numbers: AbstractContextManager[Any]) -> Update:
+    def _empty(self, tensor: Tensor) -> Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+
+    def _steady(self, of: "_Made") -> Update:
         """The first step after which the optimizers hold as much as before."""
-        host_counts = fake or not self.on_cuda
+        fake = self.fakes is not None
         for parameter in of.parameters:
             parameter.grad = torch.empty_like(parameter)
         fused = _AsOnTarget(self.on_cuda, fake)
         quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
-        with fused, quick, numbers:
-            _step(of.optimizers)  # makes the state, which the first step of a real run does too
+        with fused, quick, self.numbers:
+            for optimizer in of.optimizers:
+                optimizer.step()  # makes the state, which the first step of a real run does too
         left: list[Left] = []  # what the step before left, wherever it is kept
         for _ in range(STEPS):
-            recorder = Recorder(OPTIMIZER, device, host_counts, fake)
+            recorder = Recorder(OPTIMIZER, self.device, fake or not self.on_cuda, fake)
             handed = of.watch(recorder)
             while left:
                 storage, shape, _, layer, is_map, on_host = left.pop()
@@ -128,13 +122,14 @@ class UpdateTracer:
             storages = recorder.record.storages
             before = len(storages)
             recorder.phase = UPDATE
-            with fused, recorder, numbers:
-                _step(of.optimizers)
+            with fused, recorder, self.numbers:
+                for optimizer in of.optimizers:
+                    optimizer.step()
                 recorder.closed = True
             left = recorder.left_behind()
             if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
                 left = of.tell(left, recorder)
-            recorder.forget_storages()
+            recorder.storages.clear()  # what waits for their deaths holds the recorder
             state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
             after = [storages[i].size for i in state if storages[i].death == ALIVE]
             if sorted(after) == sorted(storages[i].size for i in state if i < before):
@@ -145,9 +140,7 @@ class UpdateTracer:
                 return Update(recorder.record, state, before, uncleared, freed)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
-    def _made_of(
-        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
-    ) -> tuple[list[Optimizer], list[Tensor]]:
+    def _made_of(self, made: list[nn.Parameter], trained: list[nn.Parameter]) -> tuple[list[Optimizer], list[Tensor]]:
         """The optimizers on what was made; and the tensors that are the network's own, no state of theirs."""
         network: list[Tensor] = list(made)
         if not made:  # whatever updates the parameters has also cleared their gradients
@@ -166,25 +159,29 @@ class UpdateTracer:
                 self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
                 if len(trained) < sum(copied is not None for _, copied in self.own):
                     self.assume(f"{kind.__name__} is made of the parameters that get a gradient, and of no others")
-        shapes = self._shapes(made, trained, device, numbers)
+        shapes = self._shapes(made, trained)
         network += [shapes.memo[id(t)] for t in shapes.originals]
         if any(shapes.memo.get(id(t), t) is not t or (is_real(t) and t.dim()) for t in reached(optimizers, Tensor)):
             optimizers = [shapes(optimizer) for optimizer in optimizers]
-        _check(optimizers, network)
+        known = {tensor.untyped_storage()._cdata for tensor in network}
+        for parameter in updated(optimizers):
+            if parameter.untyped_storage()._cdata not in known:
+                raise TraceError(
+                    f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
+                    "have: make what holds it a part of the network"
+                )
         as_on(reached(optimizers, Optimizer), self.on_cuda)
         return optimizers, network
 
-    def _shapes(
-        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str, numbers: AbstractContextManager[Any]
-    ) -> OnShapes:
+    def _shapes(self, made: list[nn.Parameter], trained: list[nn.Parameter]) -> OnShapes:
         """What copies an optimizer of the network's own parameters onto those that were made."""
 
         def empty(tensor: Tensor) -> Tensor:
             if not is_real(tensor):
                 return tensor
-            twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-            if isinstance(numbers, Numbers) and not tensor.dim():  # such as a network's count of batches
-                numbers.known.tell(twin, tensor)
+            twin = self._empty(tensor)
+            if isinstance(self.numbers, Numbers) and not tensor.dim():  # such as a network's count of batches
+                self.numbers.known.tell(twin, tensor)
             return twin
 
         shapes = OnShapes(empty, lambda tensor: tensor.clone() if _is_number(tensor) else None)
@@ -194,26 +191,19 @@ class UpdateTracer:
         for tensor, copied in self.own:
             twin = place.get(id(copied))
             if twin is None:  # no `empty_like`: with fakes it would mix a meta tensor with theirs
-                twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=device), False)
+                twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device), False)
             shapes.tell(tensor, twin)
         return shapes
 
 
 @dataclass
 class _Made:
-    """What an update is traced on.
+    """What an update is traced on."""
 
-    Args:
-        parameters: that stand for the network's, with their gradients.
-        layers: whose each is.
-        optimizers: that update them.
-        network: all tensors that are the network's, and no optimizer's.
-    """
-
-    parameters: list[nn.Parameter]
-    layers: list[str]
-    optimizers: list[Optimizer]
-    network: list[Tensor]
+    parameters: list[nn.Parameter]  # that stand for the network's, with their gradients
+    layers: list[str]  # whose each is
+    optimizers: list[Optimizer]  # that update them
+    network: list[Tensor]  # all that are the network's, and no optimizer's
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         return state_of(self.optimizers, dict(zip(map(id, self.parameters), self.layers, strict=True)), self.network)
@@ -225,13 +215,9 @@ class _Made:
             weights.append(recorder.watch_tensor(parameter, ROLE["parameters"], layer))
             parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
             gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
-        for tensor in self.network:
-            if tensor.is_meta or recorder.host_counts:
-                recorder.watch_tensor(tensor, ROLE["other"], OPTIMIZER)
+        recorder.watch_all(((OPTIMIZER, tensor) for tensor in self.network), ROLE["other"])
         recorder.begin()
-        for layer, tensor in self._state():
-            if tensor.is_meta or recorder.host_counts:
-                recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+        recorder.watch_all(self._state(), ROLE["optimizer state"])
         return [*gradients, *weights]
 
     def tell(self, left: list[Left], recorder: Recorder) -> list[Left]:
@@ -253,21 +239,6 @@ def _hooks(optimizer: Optimizer) -> list[Any]:
 def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """The parameters of optimizers."""
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
-
-
-def _check(optimizers: list[Optimizer], network: list[Tensor]) -> None:
-    known = {tensor.untyped_storage()._cdata for tensor in network}
-    for parameter in updated(optimizers):
-        if parameter.untyped_storage()._cdata not in known:
-            raise TraceError(
-                f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
-                "have: make what holds it a part of the network"
-            )
-
-
-def _step(optimizers: list[Optimizer]) -> None:
-    for optimizer in optimizers:
-        optimizer.step()
 
 
 def _is_number(tensor: Tensor) -> bool:
@@ -309,11 +280,13 @@ class _AsOnTarget(Unwrapped, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name.startswith("aten::_fused_"):
             return None
-        kwargs = kwargs or {}
+        kwargs, operator, tensors = kwargs or {}, look_up(func), kernels.flat_tensors(args)
         if not self.fake and self.on_cuda:
-            check_devices(func.overloadpacket.__name__, kernels.flat_tensors(args), {})
-        elif not self.fake and makes_on_host(func, args, kwargs) and args[0] != []:  # a number stays on the host
-            kwargs = {**kwargs, "device": torch.device("meta")}
+            check_devices(operator.name, tensors, {})
+        elif not self.fake and operator.takes_device and operator.name != "scalar_tensor" and args and not tensors:
+            device = kwargs.get("device")
+            if (device is None or device.type == "cpu") and args[0] != []:  # a number stays on the host
+                kwargs = {**kwargs, "device": torch.device("meta")}
         return func(*args, **kwargs)
 
 

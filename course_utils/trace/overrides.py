@@ -288,8 +288,6 @@ META_KERNELS: dict[str, Callable[..., Any]] = {
 
 # -- Autocast ----------------------------------------------------------------------------------------------------------
 
-Rule = Callable[[Any], Callable[..., Any]]
-
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
@@ -308,24 +306,15 @@ def _without_autocast(operator: Any, dtype: Callable[..., torch.dtype | None]) -
     return run
 
 
-def _as_it_comes(operator: Any) -> Callable[..., Any]:
-    return _without_autocast(operator, lambda *args: None)
+def _widest_of(*args: Any) -> torch.dtype:
+    floats = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
+    return torch.float32 if torch.float32 in floats or not floats else floats[0]
 
 
-def _float32(operator: Any) -> Callable[..., Any]:
-    return _without_autocast(operator, lambda *args: torch.float32)
-
-
-def _half(operator: Any) -> Callable[..., Any]:
-    return _without_autocast(operator, lambda *args: torch.get_autocast_dtype("cpu"))
-
-
-def _widest(operator: Any) -> Callable[..., Any]:
-    def widest(*args: Any) -> torch.dtype:
-        floats = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
-        return torch.float32 if torch.float32 in floats or not floats else floats[0]
-
-    return _without_autocast(operator, widest)
+_as_it_comes = partial(_without_autocast, dtype=lambda *args: None)
+_float32 = partial(_without_autocast, dtype=lambda *args: torch.float32)
+_half = partial(_without_autocast, dtype=lambda *args: torch.get_autocast_dtype("cpu"))
+_widest = partial(_without_autocast, dtype=_widest_of)
 
 
 def _float32_in_order(operator: Any) -> Callable[..., Any]:
@@ -348,7 +337,7 @@ def _float32_result(operator: Any) -> Callable[..., Any]:
     return run
 
 
-AUTOCAST_RULES: dict[str, Rule] = {  # by the kinds of operators.toml
+AUTOCAST_RULES: dict[str, Callable[[Any], Callable[..., Any]]] = {  # by the kinds of operators.toml
     "float32": _float32,
     "float32, in plain order": _float32_in_order,
     "float32 result": _float32_result,

@@ -53,16 +53,6 @@ class Run:
     layer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of each layer's last output
     handed: list[int | None] = field(default_factory=list)  # to the update: gradients' storages, then parameters'
 
-    def born(self, size: int, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
-        """Add a storage born in the event that comes next. Returns its number."""
-        self.storages.append(Storage(size, shape, role, layer, is_map, birth=len(self.events)))
-        return len(self.storages) - 1
-
-    def without_the_last_event(self) -> None:
-        """Take the last event back; the last storage, which it made, is born in the event that comes next."""
-        self.events.pop()
-        self.storages[-1].birth = len(self.events)
-
     def uses(self) -> list[tuple[int, int, int]]:
         """(event, storage, 1 if written and 0 if read), in the order of events."""
         return [

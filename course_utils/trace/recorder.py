@@ -10,6 +10,7 @@ An operator takes three steps here: it runs, on shapes (`Recorder._run`); what i
 """
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,15 +29,13 @@ from course_utils.trace.observers import (
     Observer,
     OverwrittenViews,
     WeightCopies,
-    parameter_of,
 )
 from course_utils.trace.operators import MIXES_DEVICES, WRITES_A_NUMBER
-from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
+from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run, Storage
 from course_utils.trace.schemas import Operator, look_up
 
-Left = tuple[
-    Any, tuple[int, ...], int, str, bool, bool
-]  # a storage that outlives its step: it, and what `watch` is told
+# A storage that outlives its step: it, and what `watch` is told.
+Left = tuple[Any, tuple[int, ...], int, str, bool, bool]
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 _UNKNOWN_PARAMETER = (
     "it meets a parameter of shape {} that the trace has no copy of: let the step reach its network by an attribute, a "
@@ -94,7 +93,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
             self.observers.append(self.cpu_differences)
         if fake:
             self.observers.append(self.overwritten_views)
-        self._observers_of: dict[str, list[Observer]] = {}  # by the name of an operator
 
     # -- storages ------------------------------------------------------------------------------------------------
 
@@ -108,8 +106,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
             return self.alive[key]
         if torch.SymInt in map(type, shape):
             raise ValueError("a nested tensor")
-        index = self.record.born(storage.nbytes(), shape, role, layer, is_map)
-        self.alive[key] = index
+        index = self.alive[key] = len(self.record.storages)
+        birth = len(self.record.events)
+        self.record.storages.append(Storage(storage.nbytes(), shape, role, layer, is_map, birth))
 
         def died(_: object) -> None:
             if not self.closed:
@@ -123,6 +122,12 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def watch_tensor(self, tensor: Tensor, role: int, layer: str) -> int:
         """`watch` for a tensor's storage."""
         return self.watch(tensor.untyped_storage(), tuple(tensor.shape), role, layer, tensor.is_floating_point())
+
+    def watch_all(self, tensors: Iterable[tuple[str, Tensor]], role: int) -> None:
+        """`watch_tensor` for those that count, each of a layer."""
+        for layer, tensor in tensors:
+            if self.host_counts or tensor.is_meta:
+                self.watch_tensor(tensor, role, layer)
 
     def index_of(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage, None if it is unknown."""
@@ -159,11 +164,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
         written = {index for event in self.record.events for index in event.writes}
         return any(self.index_of(tensor) in written for tensor in tensors)
 
-    def free(self, indices: list[int]) -> None:
-        """Let storages count nothing."""
-        for index in indices:
-            self.record.storages[index].size = 0
-
     def is_on_host(self, tensor: Tensor) -> bool:
         """Whether a tensor of the step lies in host memory, beside a card."""
         return self.index_of(tensor) in self._on_host
@@ -184,19 +184,14 @@ class Recorder(Unwrapped, TorchDispatchMode):
             self._copies_to = ""
         return out
 
-    def _is_resized(self, index: int, storage: Any) -> bool:
-        return index not in self._on_host and storage.nbytes() != self.record.storages[index].size
-
-    def _as_another(self, index: int, storage: Any, tensor: Tensor) -> int:
-        """An operator gave a storage another size (`out=`): one dies and one is born. Returns its number."""
+    def _as_resized(self, index: int, storage: Any, tensor: Tensor) -> int:
+        """Where an operator gave a storage another size (`out=`), one dies and one is born. Returns its number."""
         old = self.record.storages[index]
+        if storage.nbytes() == old.size:
+            return index
         old.death = len(self.record.events)
         del self.alive[storage._cdata], self.storages[index]
         return self.watch(storage, tuple(tensor.shape), old.role, old.layer, old.is_map)
-
-    def forget_storages(self) -> None:
-        """Let go of the storages once all is known of them: what waits for their deaths holds the recorder."""
-        self.storages.clear()
 
     def _is_counted(self, tensor: Tensor) -> bool:
         return self.host_counts or tensor.device.type != "cpu"
@@ -211,8 +206,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         operator = look_up(func)
         kwargs = kwargs or {}
+        device = kwargs.get("device")
         to_host = operator.name == "_to_copy" and self._copies_to == "host"
-        if operator.name == "_to_copy" and _goes_to_host(args[0], kwargs):
+        if operator.name == "_to_copy" and args[0].is_meta and device is not None and device.type == "cpu":
             to_host = not self.host_counts
             self.cpu_differences.found |= self.host_counts  # `x.cpu()`: on a CPU there is nothing to copy
         if operator.writes and self.phase != UPDATE and any(map(_is_owners, kernels.flat_tensors(args[:1]))):
@@ -254,11 +250,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Send a tensor made out of nothing, such as `torch.zeros(...)` in a forward, to where the traced ones are."""
         device = kwargs.get("device")
-        if device is None and kernels.flat_tensors(args):
-            return kwargs
-        if device is None or device.type == "cpu":
-            return {**kwargs, "device": torch.device(self.device)}
-        return kwargs
+        sent = not kernels.flat_tensors(args) if device is None else device.type == "cpu"
+        return {**kwargs, "device": torch.device(self.device)} if sent else kwargs
 
     # -- and is noted --------------------------------------------------------------------------------------------
 
@@ -283,8 +276,9 @@ class Recorder(Unwrapped, TorchDispatchMode):
             name = self._write_number(name, inputs, read[-1])
         written, born = self._written(outputs, role, layer, operator.writes)
         call = Call(name, operator.writes, self.phase, layer, role, node, inputs, outputs, read, written, born)
-        for observer in self._observers_of.get(name) or self._find_observers(name):
-            observer.see(call, self.record)
+        for observer in self.observers:
+            if observer.operators is None or name in observer.operators:
+                observer.see(call, self.record)
         if None in read:
             read = [self._seen(tensor, layer) for tensor in inputs]
         if not self._on_host.isdisjoint(read):
@@ -345,8 +339,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
         for tensor in outputs:
             storage = tensor.untyped_storage()
             index = self.alive.get(storage._cdata)
-            if index is not None and in_place and self._is_resized(index, storage):
-                index = self._as_another(index, storage, tensor)
+            if index is not None and in_place and index not in self._on_host:
+                index = self._as_resized(index, storage, tensor)
             if index is None:
                 if not self._is_counted(tensor):
                     continue
@@ -354,11 +348,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
                 born.append(index)
             written.append(index)
         return written, born
-
-    def _find_observers(self, name: str) -> list[Observer]:
-        found = [one for one in self.observers if one.operators is None or name in one.operators]
-        self._observers_of[name] = found
-        return found
 
     def _write_number(self, name: str, inputs: list[Tensor], number: int) -> str:
         """`x[...] = 1`: on shapes an operator makes a tensor of the number first; elsewhere it stays on the host.
@@ -369,12 +358,11 @@ class Recorder(Unwrapped, TorchDispatchMode):
         record = self.record
         if number != len(record.storages) - 1 or record.events[-1].op != "scalar_tensor":
             return name
-        record.without_the_last_event()
+        record.events.pop()
         storage = record.storages[number]
-        storage.role, storage.is_map = ROLE["other"], False
+        storage.birth, storage.role, storage.is_map = len(record.events), ROLE["other"], False
         if not self.host_counts:
-            storage.size = 0
-            self._on_host.add(number)
+            self.put_on_host([number])
         inputs[-1] = inputs[-1].as_strided((), ())
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 
@@ -398,8 +386,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _backward_layer(self, node: Any) -> str:
         if node is None:
             return LOSS  # the gradient of the loss by itself, which starts the backward pass
-        parameter = parameter_of(node)
-        if parameter is not None:
+        parameter = getattr(node, "variable", None)
+        if parameter is not None:  # a node that stores its gradient, or adds to it
             return self.layer_of_parameter.get(id(parameter), self.modules[0])
         sequence = node._sequence_nr()
         while sequence not in self._layer_of_node and sequence > 0:
@@ -410,11 +398,6 @@ class Recorder(Unwrapped, TorchDispatchMode):
 def _is_owners(tensor: Tensor) -> bool:
     """Whether a tensor is a parameter with values: no copy, which is one of shapes alone."""
     return isinstance(tensor, nn.Parameter) and is_real(tensor)
-
-
-def _goes_to_host(tensor: Tensor, kwargs: dict[str, Any]) -> bool:
-    device = kwargs.get("device")
-    return tensor.is_meta and device is not None and device.type == "cpu"
 
 
 def _shape(value: Any) -> Any:

@@ -13,37 +13,30 @@ _OURS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
 
 # Messages of torch's insides, and what they mean to whoever wrote the step.
-_KNOWN = (
-    (
-        "not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs",
-        "it asks the card itself, which is not here: leave that out for the trace",
+_KNOWN = {
+    "not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs": (
+        "it asks the card itself, which is not here: leave that out for the trace"
     ),
-    (
-        "when making fake tensor call|torch._dynamo",
-        "it calls what torch.compile made, which a trace cannot take apart here: trace it without torch.compile",
+    "when making fake tensor call|torch._dynamo": (
+        "it calls what torch.compile made, which a trace cannot take apart here: trace it without torch.compile"
     ),
-    (
-        "not on the expected device|Please convert all Tensors to FakeTensors",
-        "it mixes its input with a tensor made elsewhere: create that one with device=x.device",
+    "not on the expected device|Please convert all Tensors to FakeTensors": (
+        "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
     ),
-    (
-        "SparseTensorImpl",
-        "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False",
+    "SparseTensorImpl": (
+        "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False"
     ),
-    (
-        "_pack_padded_sequence|'lengths' argument should be",
-        "packed sequences have the lengths of their rows as values, and a trace has only shapes: trace the padded rows",
+    "_pack_padded_sequence|'lengths' argument should be": (
+        "packed sequences have the lengths of their rows as values, and a trace has only shapes: trace the padded rows"
     ),
-    (
-        "_ctc_loss",
+    "_ctc_loss": (
         "the CTC loss looks at the lengths of its rows, which are values, and a trace has only shapes: put a loss of "
-        "the same logits in its place",
+        "the same logits in its place"
     ),
-    (
-        "shape_env|NestedInt|nested_int|nested tensor",
-        "nested tensors have the lengths of their rows as values, and a trace has only shapes: pad them to one length",
+    "shape_env|NestedInt|nested_int|nested tensor": (
+        "nested tensors have the lengths of their rows as values, and a trace has only shapes: pad them to one length"
     ),
-)
+}
 
 
 class TraceError(CourseError):
@@ -71,7 +64,7 @@ def needs_values(error: BaseException) -> bool:
 def cause(error: BaseException) -> str:
     """What went wrong, in the words of someone who has only shapes, and the way out."""
     text = first_line(error)
-    for words, said in _KNOWN:
+    for words, said in _KNOWN.items():
         if re.search(words, text):
             return said
     missing = re.search(

@@ -5,8 +5,6 @@ under autocast, which ignores meta tensors, and for `target="cpu"` as soon as an
 the same on both.
 """
 
-from __future__ import annotations
-
 import contextvars
 import copy
 import gc
@@ -29,7 +27,7 @@ from course_utils.trace.copying import MARK, OnShapes, hooks_of
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.inputs import StepSpec
-from course_utils.trace.known import LARGEST, is_index
+from course_utils.trace.known import LARGEST
 from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, as_on, state_of, updated
@@ -82,10 +80,9 @@ class Runs:
         for name, network in shapes.networks.items():
             if not [*network.parameters(), *network.buffers()]:
                 continue
-            parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
-            self.modules += [(path, child) for path, child in parts if id(child) not in known]
+            self.modules += [pair for pair in network.named_modules(prefix=name) if id(pair[1]) not in known]
             if self.target == "cuda":
-                self._given[assumptions.outside(name, self.name)] = None
+                self._given[assumptions.OUTSIDE.format(name, self.name)] = None
         for path, child in self.modules:
             for parameter in child._parameters.values():
                 if parameter is not None and id(parameter) not in self.owner:
@@ -114,19 +111,17 @@ class Runs:
         self._left = []
         self._set_up(self.model, fake=True)
 
-    def _shapes_only(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.fake is None else self.fake
-
     def _copy(self, module: nn.Module) -> OnShapes:
         """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
         values, self._values = {id(tensor): known for tensor, known in self._values}, []
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
-            small = tensor.numel() <= LARGEST and (is_index(tensor) or not tensor.dim())
-            if known is None and small and is_real(tensor):
+            # One that a forward may look at: a number, or whole numbers and truth values, which no kernel changes.
+            looked_at = not tensor.dim() or not (tensor.is_floating_point() or tensor.is_complex())
+            if known is None and looked_at and tensor.numel() <= LARGEST and is_real(tensor):
                 known = tensor.detach().clone()
-            with self._shapes_only():
+            with self.fake or nullcontext():
                 twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
             if known is not None:
                 self._values.append((twin, known))
@@ -178,7 +173,8 @@ class Runs:
             finally:  # what a step keeps is of its batch
                 self._state.put_back()
                 self._left, self._now = [], {}
-                self._shapes.clear_gradients()
+                for _, tensor in self._shapes.tensors:  # whose networks nobody else clears
+                    tensor.grad = None
 
     def _run(self, batch: int) -> Run:
         try:
@@ -201,7 +197,7 @@ class Runs:
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
-        recorder.forget_storages()
+        recorder.storages.clear()  # what waits for their deaths holds the recorder
         return recorder.record
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
@@ -257,7 +253,7 @@ class Runs:
         if self.target == "cuda":
             names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors}
             recorder.observers.append(HostTensors(names))
-        with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
+        with no_garbage_collection(), self.fake or nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:
                 now = self._now.get(id(buffer), values)
@@ -276,9 +272,7 @@ class Runs:
             while self._left:  # emptied as it is read: nothing here may keep a storage alive
                 recorder.watch(*self._left[0])
                 del self._left[0]
-            for layer, tensor in named if training else named[: len(named) - self.step.labels]:
-                recorder.watch_tensor(tensor, ROLE["input"], layer)
-            del layer, tensor
+            recorder.watch_all(named if training else named[: len(named) - self.step.labels], ROLE["input"])
             record.events.append(Event("start", FORWARD, self.name))
             handles = _follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
@@ -289,7 +283,8 @@ class Runs:
                 for optimizer, indices in states:
                     own = [p for p in updated([optimizer]) if p.grad is not None]
                     if own and not recorder.wrote(own):  # it steps after this, where its state is counted
-                        recorder.free(indices)
+                        for index in indices:
+                            record.storages[index].size = 0
             finally:
                 for handle in handles:
                     handle.remove()
@@ -310,20 +305,17 @@ class Runs:
         states = []
         for optimizer in self._shapes.optimizers:
             first = len(recorder.record.storages)
-            for layer, tensor in state_of([optimizer], self.owner, self.everything):
-                if recorder.host_counts or tensor.is_meta:
-                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+            recorder.watch_all(state_of([optimizer], self.owner, self.everything), ROLE["optimizer state"])
             states.append((optimizer, [*range(first, len(recorder.record.storages))]))
-        for tensor in self._shapes.still_there(self.modules, self._state.functions):
-            if recorder.host_counts or tensor.is_meta:
-                recorder.watch_tensor(tensor, ROLE["other"], self.name)
+        there = self._shapes.still_there(self.modules, self._state.functions)
+        recorder.watch_all(((self.name, tensor) for tensor in there), ROLE["other"])
         return states
 
     @contextmanager
     def _kernels(self, recorder: Recorder) -> Iterator[None]:
         """What runs, and what the step hears of its device, is as on the target."""
         named = list(self._state.on_cpu)
-        cpu_is_card = (lambda: self._assume(assumptions.cpu_is_card(named))) if named else None
+        cpu_is_card = (lambda: self._assume(assumptions.CPU_IS_CARD.format(" and ".join(named)))) if named else None
         kernels = "fake cpu" if self.target == "cpu" and self.fake is not None else self.target
         with (
             overrides.of(kernels) as taken,
@@ -354,7 +346,7 @@ class Runs:
                     if self.step.accumulate > 1:
                         loss = loss / self.step.accumulate
                     doing, recorder.phase = "backward", BACKWARD
-                    if part == 0 and self.step.clears_before_backward:
+                    if part == 0 and self.step.zero_grad == "before backward" and self.step.set_to_none:
                         for parameter in self.parameters:
                             parameter.grad = None
                         record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))

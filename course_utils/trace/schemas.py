@@ -1,12 +1,12 @@
 """What a trace needs to know of an operator of torch's, from its schema and its tags, looked up once."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from course_utils.trace import kernels
 from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
 
@@ -23,28 +23,16 @@ class Operator:
     by_values: bool  # the shape of its result, or what it returns, depends on values
 
 
-_OPERATORS: dict[Any, Operator] = {}
-
-
+@cache
 def look_up(func: Any) -> Operator:
     """An overload as the trace sees it."""
-    known = _OPERATORS.get(func)
-    if known is None:
-        packet = func.overloadpacket
-        known = _OPERATORS[func] = Operator(
-            name=packet.__name__,
-            is_view=func.is_view,
-            writes=func._schema.is_mutable,
-            counted=packet if packet in flop_registry else None,
-            shortcut=SHORTCUTS.get(func),
-            takes_device=any(argument.name == "device" for argument in func._schema.arguments),
-            by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
-        )
-    return known
-
-
-def makes_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator makes a tensor out of nothing but sizes, in host memory."""
-    device = kwargs.get("device")
-    told = args and look_up(func).takes_device and not kernels.flat_tensors(args)
-    return bool(told) and (device is None or device.type == "cpu") and look_up(func).name != "scalar_tensor"
+    packet = func.overloadpacket
+    return Operator(
+        name=packet.__name__,
+        is_view=func.is_view,
+        writes=func._schema.is_mutable,
+        counted=packet if packet in flop_registry else None,
+        shortcut=SHORTCUTS.get(func),
+        takes_device=any(argument.name == "device" for argument in func._schema.arguments),
+        by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
+    )

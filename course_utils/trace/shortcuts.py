@@ -76,7 +76,7 @@ def _by_sixth(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _plain_like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Gradients of losses and of gated halves, made as zeros or resized (aten/native/Loss.cpp, GatedLinearUnit.cpp)."""
+    """Gradients of losses (aten/native/Loss.cpp, LossNLL.cpp) and of gated halves (GatedLinearUnit.cpp), in order."""
     return empty(args[1].shape, args[1]) if args[0].dtype == args[1].dtype else NotImplemented
 
 
@@ -301,24 +301,12 @@ def _class_loss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return empty((), x), empty((), x)
 
 
-def _class_loss_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Zeros in plain order, then one value a row (aten/native/LossNLL.cpp)."""
-    x = args[1]
-    return empty(x.shape, x) if x.dim() == 2 else NotImplemented
-
-
 def _embedding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A row for each index, which real kernels refuse to be a float; meta kernels before torch 2.13 do not."""
     weight, indices = args[:2]
     if indices.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(f"expected indices of one of the scalar types: Long, Int; but got {indices.dtype}")
     return empty((*indices.shape, weight.shape[1]), weight)
-
-
-def _zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of the meta device alone: what lies on the host, such as step counters, has values."""
-    device = kwargs.get("device")
-    return NotImplemented if device is None or device.type != "meta" else torch.empty(args[0], **kwargs)
 
 
 _loss_reduced_by_third, _loss_reduced_by_fourth = _reduced_loss(2), _reduced_loss(3)

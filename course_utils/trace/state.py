@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from course_utils.trace.copying import ATOMS, LIBRARIES, MODULES_OWN, attribute_names, global_names, named
+from course_utils.trace.copying import ATOMS, ATTRIBUTES, LIBRARIES, MODULES_OWN, UNSET, contents, named, names_in
 from course_utils.trace.fakes import is_real
 
 _CACHE = type(functools.lru_cache(lambda: None))
@@ -37,7 +37,6 @@ _HOLD = ("_thread", "argparse", "collections", "queue", "types", "weakref")  # m
 _FEW = 64  # elements of which values are told
 _SMALL = 2**16  # of what is put back
 _MANY = 2**10  # members of a container that are not walked: data, and no state
-_UNSET = object()
 
 Named = tuple[str, Any]
 
@@ -159,7 +158,7 @@ class State:
                 self._note(kind.__name__, held)
                 yield from ((f"{kind.__name__}.{key}", one) for key, one in held.items())
             for key in _slots(kind):
-                one = getattr(value, key, _UNSET)
+                one = getattr(value, key, UNSET)
                 self._slots.append((kind.__name__, value, key, one))
                 yield f"{kind.__name__}.{key}", one
             yield kind.__name__, kind
@@ -168,17 +167,16 @@ class State:
         """What a function names; its counters are noted."""
         code, known = function.__code__, function.__globals__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            self._cells.setdefault(id(cell), (name, cell, _contents(cell)))
-        names = dict(named(function))
+            self._cells.setdefault(id(cell), (name, cell, contents(cell)))
         if not code.co_filename.startswith(LIBRARIES):
-            of_file = [name for name in global_names(code) if not hasattr(builtins, name)]
-            self._globals += [(known, name, known.get(name, _UNSET)) for name in of_file]
-        for name, one in names.items():
+            of_file = [name for name in names_in(code) if not hasattr(builtins, name)]
+            self._globals += [(known, name, known.get(name, UNSET)) for name in of_file]
+        for name, one in dict(named(function)).items():
             if not isinstance(one, ModuleType):
                 yield name, one
             elif not (getattr(one, "__file__", None) or "<frozen").startswith((*LIBRARIES, "<frozen")):
                 self._note(name, vars(one))
-                yield from ((f"{name}.{key}", vars(one)[key]) for key in attribute_names(code) if key in vars(one))
+                yield from ((f"{name}.{key}", vars(one)[key]) for key in names_in(code, ATTRIBUTES) if key in vars(one))
 
     def _note_class(self, kind: type) -> Iterator[Named]:
         """What a class holds, and those that it is made from: methods, containers; what a library brings aside."""
@@ -206,17 +204,17 @@ class State:
                 base.clear(one)
                 (base.update if base is set else base.extend)(one, members)
         for _, one, name, value in self._slots:
-            if value is not _UNSET:
+            if value is not UNSET:
                 object.__setattr__(one, name, value)
             elif hasattr(one, name):
                 object.__delattr__(one, name)
-        for _, cell, contents in self._cells.values():
-            if contents is not _UNSET:
-                cell.cell_contents = contents
-            elif _contents(cell) is not _UNSET:
+        for _, cell, before in self._cells.values():
+            if before is not UNSET:
+                cell.cell_contents = before
+            elif contents(cell) is not UNSET:
                 del cell.cell_contents
         for known, name, value in self._globals:
-            if value is not _UNSET:
+            if value is not UNSET:
                 known[name] = value
             else:
                 known.pop(name, None)
@@ -234,9 +232,9 @@ class State:
         for kind, attributes in self._classes:
             yield from _others(kind.__name__, dict(vars(kind)), attributes)
         yield from self._lists
-        yield from ((f"{whose}.{name}", getattr(one, name, _UNSET), value) for whose, one, name, value in self._slots)
-        yield from ((name, known.get(name, _UNSET), value) for known, name, value in self._globals)
-        yield from ((name, _contents(cell), contents) for name, cell, contents in self._cells.values())
+        yield from ((f"{whose}.{name}", getattr(one, name, UNSET), value) for whose, one, name, value in self._slots)
+        yield from ((name, known.get(name, UNSET), value) for known, name, value in self._globals)
+        yield from ((name, contents(cell), before) for name, cell, before in self._cells.values())
 
     def changed(self) -> dict[str, Any]:
         """What is now where something else was, by names: what of it may decide a step's way."""
@@ -248,7 +246,7 @@ class State:
 def _others(whose: str, held: dict[Any, Any], before: dict[Any, Any]) -> Iterator[tuple[str, Any, Any]]:
     if len(held) != len(before) or not all(map(is_, dict.values(held), before.values())):
         names = {**before, **dict.copy(held)}
-        yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, _UNSET), before.get(n, _UNSET)) for n in names)
+        yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, UNSET), before.get(n, UNSET)) for n in names)
 
 
 def _set(one: dict[Any, Any], members: dict[Any, Any]) -> None:
@@ -258,13 +256,6 @@ def _set(one: dict[Any, Any], members: dict[Any, Any]) -> None:
         for name in [name for name in dict.keys(one) if name not in members]:
             kind.pop(one, name)
         kind.update(one, members)
-
-
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet, or emptied
-        return _UNSET
 
 
 def _told(value: Any, inside: bool = False) -> Any:

@@ -1,7 +1,5 @@
 """From runs of a step at two batches, or three, and of its update, to the step at every batch."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from course_utils.memory import Ledger, Tape
@@ -26,12 +24,9 @@ class Tracer(Runs):
         """
         return self._tape(self.run(batch), None)
 
+    @overrides.registered()
     def affine(self) -> tuple[Tape | None, str]:
         """The step at every batch, or None and the reason why no straight line fits."""
-        with overrides.registered():
-            return self._affine()
-
-    def _affine(self) -> tuple[Tape | None, str]:
         first, second = self.batches
         if self.optimizer is not None and self.step.zero_grad is None and self.step.set_to_none:
             self._assume(assumptions.CLEARED)
@@ -50,7 +45,7 @@ class Tracer(Runs):
         update = self._update()  # an optimizer that fails does so at every batch
         if update is not None and update.uncleared:
             self._uncleared = {id(self._trained[index]) for index in update.uncleared}
-            self._assume(assumptions.uncleared(len(self._uncleared)))
+            self._assume(assumptions.UNCLEARED.format(len(self._uncleared)))
             small = self.run(first)
         try:
             large = self.run(second)
@@ -59,11 +54,11 @@ class Tracer(Runs):
                 check_third(found, self.run(THIRD_BATCH), THIRD_BATCH)
         except (NotAffine, TraceError) as reason:
             found, why = None, str(reason)
-        self._assume(*map(assumptions.moves_on, self._state.iterators))
+        self._assume(*map(assumptions.MOVES_ON.format, self._state.iterators))
         if found is None or self.draws.seen or self._state.iterators:
             self._try_again(first)
         else:
-            self._assume(assumptions.same_way(first, second))
+            self._assume(assumptions.SAME_WAY.format(first, second))
         return found, why
 
     def _try_again(self, batch: int) -> None:
@@ -76,23 +71,20 @@ class Tracer(Runs):
             self._assume(assumptions.by_lot(batch, peaks, self.draws.seen, alike))
 
     def _tape(self, small: Run, large: Run | None) -> Tape:
-        return make_tape(small, large, self.batches, self._update(), self.layer_parameters, self.step.clears_at_end)
+        large, update = large or small, self._update()
+        return make_tape(small, large, self.batches, update, self.layer_parameters, self.step.clears_at_end)
 
     def _update(self) -> Update | None:
+        """The optimizer's step: it does not depend on the batch, so it is run once."""
         if self.optimizer is None:
             return None
         trained = tuple(map(id, self._trained))
         if trained not in self._updates:
-            self._updates[trained] = self._trace_update()
+            own: list[tuple[Tensor, nn.Parameter | None]] = []
+            if callable(self.optimizer):  # else it is made of what is handed over
+                alive = ((reference(), index) for reference, index in self._own)
+                own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
+            with no_garbage_collection(), devices.of(self.target, True, self._assume):
+                tracer = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
+                self._updates[trained] = tracer.update(self._trained, [self.owner[id(p)] for p in self._trained])
         return self._updates[trained]
-
-    def _trace_update(self) -> Update:
-        """The optimizer's step: it does not depend on the batch, so it is run once."""
-        assert self.optimizer is not None
-        own: list[tuple[Tensor, nn.Parameter | None]] = []
-        if callable(self.optimizer):  # else it is made of what is handed over
-            alive = ((reference(), index) for reference, index in self._own)
-            own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
-        with no_garbage_collection(), devices.of(self.target, True, self._assume):
-            traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
-            return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])

@@ -89,7 +89,7 @@ OPERATORS: dict[Any, Arguments] = {
 }  # fmt: skip
 # Made out of nothing, one number or a row, in place, in plain order alone, or in attention's own layout.
 NO_LAYOUT = """
-start end empty new_empty new_empty_strided new_zeros ones new_ones full full_like arange linspace rand
+start end empty new_empty new_empty_strided zeros new_zeros ones new_ones full full_like arange linspace rand
 scalar_tensor _to_copy copy_ as_strided_ index_put_ embedding_dense_backward sum bernoulli_ masked_fill_ fill_ zero_
 histc nll_loss2d_backward scatter _scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward

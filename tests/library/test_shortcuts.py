@@ -343,9 +343,6 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.embedding.default: looked_up(),
     aten.nll_loss_forward.default: classified(),
     aten.nll_loss_backward.default: classified(backward=True),
-    aten.zeros.default: st.builds(
-        lambda shape, dtype: ((list(shape),), {"dtype": dtype, "device": torch.device("meta")}), SHAPES, DTYPES
-    ),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
     aten._grouped_mm.default: multiplied_in_groups(),
