@@ -257,13 +257,12 @@ class Recorder(Unwrapped, TorchDispatchMode):
 
     def _note_view(self, out: Any) -> None:
         """Nothing is made; but it may be the first that is seen of a tensor, a constant or one the module holds."""
-        if self.phase == FORWARD and isinstance(out, Tensor):
+        if self.phase == BACKWARD or not isinstance(out, Tensor):
+            return
+        if self.phase == FORWARD:
             self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
-            if self._is_counted(out):
-                self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
-
-        elif self.phase == UPDATE and self.host_counts and isinstance(out, Tensor):
-            self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], OPTIMIZER, is_map=False)
+        if self.host_counts or (self.phase == FORWARD and self._is_counted(out)):
+            self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
 
     def _note(self, operator: Operator, args: Any, out: Any) -> None:
         node = _running_node() if self.phase == BACKWARD else None

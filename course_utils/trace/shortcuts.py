@@ -36,20 +36,15 @@ def _arithmetic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_binary`, also of whole numbers."""
     first, second = args[0], args[1]
     number = second.dtype if isinstance(second, Tensor) else type(second)
-    if kwargs or not isinstance(first, Tensor) or first.dtype != torch.int64 or number not in (torch.int64, int):
-        return _binary(args, kwargs)
-    return _pair(first, second)
+    whole = isinstance(first, Tensor) and first.dtype == torch.int64 and number in (torch.int64, int)
+    return _binary(args, kwargs, whole and not kwargs)
 
 
-def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Elementwise on two tensors of one dtype, or on one and a number."""
+def _binary(args: tuple[Any, ...], kwargs: dict[str, Any], whole: bool = False) -> Any:
+    """Elementwise on two tensors of one dtype, or on one and a number; in floats, or in `whole` numbers."""
     first, second = args[0], args[1]
-    if not isinstance(first, Tensor) or not first.is_floating_point():
+    if not isinstance(first, Tensor) or not (whole or first.is_floating_point()):
         return NotImplemented
-    return _pair(first, second)
-
-
-def _pair(first: Tensor, second: Any) -> Any:
     if not isinstance(second, Tensor):
         return NotImplemented if isinstance(second, complex) else iterated(first)
     if first.dtype != second.dtype or first.device != second.device:
