@@ -71,8 +71,7 @@ class CachingAllocator:
     def allocate(self, size: int) -> Block:
         """Hand out a block of at least `size` bytes, growing `reserved` if no free block is large enough.
 
-        Raises:
-            OutOfMemory: the card has no room for another segment, even without those that are not in use.
+        Raises OutOfMemory where the card has no room for another segment, even without those that are not in use.
         """
         size = -(-size // ROUND) * ROUND or ROUND
         small = size <= SMALL_REQUEST

@@ -174,10 +174,8 @@ class StepTrace:
         Of tensors alone: how far a card goes is for `course_utils.techniques.capacity.largest_batch` to say.
 
         Exact: the peak is the largest of E straight lines in the batch, so the answer is the smallest of E crossings.
-        Networks that are not affine are searched by bisection, which takes the peak to grow with the batch.
-
-        Raises:
-            CourseError: memory does not grow with the batch, so that there is no largest one.
+        Networks that are not affine are searched by bisection, which takes the peak to grow with the batch. Raises
+        CourseError where memory does not grow with the batch, so that there is no largest one.
         """
         if self.tape is None:
             return self._search(limit_bytes)

@@ -124,8 +124,7 @@ def measure_one(
 ) -> RealStep:
     """Memory and time of a real step; both None where the device runs out of memory.
 
-    Raises:
-        CourseError: an unknown optimizer or precision, or no such device.
+    Raises CourseError for an unknown optimizer or precision, or where there is no such device.
     """
     made = RealStep(network.name, batch, precision, optimizer, way, None, None, None)
     free(device)

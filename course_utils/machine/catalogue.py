@@ -83,8 +83,7 @@ def address(text: str) -> str:
 def check_quote(row: Row, columns: Sequence[str]) -> None:
     """A row's quotation holds one of its figures in these columns, to 1 % and in whatever thousand of the unit.
 
-    Raises:
-        CourseError: it holds none, or there is a quotation without an address, or an address without one.
+    Raises CourseError where it holds none, or a quotation has no address, or an address no quotation.
     """
     if not row["address"] and not row["quote"]:
         return
@@ -101,8 +100,7 @@ def check_quote(row: Row, columns: Sequence[str]) -> None:
 def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:
     """The rows of a catalogue file, every cell read. Its columns must include name, sources and derived.
 
-    Raises:
-        CourseError: the file cannot be read, or naming file, line and column of the first fault.
+    Raises CourseError where the file cannot be read, or naming file, line and column of the first fault.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -116,10 +116,8 @@ class Device:
     def flops_per_s(self, precision: str = "float32") -> float:
         """Peak operations a second of PyTorch's convolutions and products, which add up in float32.
 
-        Without tensor cores halves are computed at float32's rate, only stored smaller.
-
-        Raises:
-            CourseError: an unknown precision, or bfloat16 on a device that does not compute in it.
+        Without tensor cores halves are computed at float32's rate, only stored smaller. Raises CourseError for an
+        unknown precision, or bfloat16 on a device that does not compute in it.
         """
         require_one_of("precision", precision, PRECISIONS)
         if precision == "bfloat16" and not self.bfloat16:
@@ -194,11 +192,7 @@ def roofline_seconds(flops: Any, traffic: Any, device: Device, precision: str = 
 
 @lru_cache(maxsize=1)
 def devices() -> tuple[Device, ...]:
-    """The catalogue, oldest first.
-
-    Raises:
-        CourseError: `devices.csv` or `links.csv` is faulty; the message names file, line and column.
-    """
+    """The catalogue, oldest first. Raises CourseError for a faulty `devices.csv` or `links.csv`, as `load_devices`."""
     return load_devices(DEVICES_FILE)
 
 
@@ -215,20 +209,12 @@ def peers() -> tuple[Link, ...]:
 
 
 def device(name: str) -> Device:
-    """One device by name; upper and lower case do not matter.
-
-    Raises:
-        CourseError: no device of this name; the message suggests the nearest.
-    """
+    """One device by name; upper and lower case do not matter. Raises CourseError, which suggests the nearest name."""
     return _by_name(name, devices(), "device")
 
 
 def link(name: str) -> Link:
-    """One link by name, such as "PCIe 3.0 x16" or "NVLink 3".
-
-    Raises:
-        CourseError: no link of this name; the message suggests the nearest.
-    """
+    """One link by name, such as "PCIe 3.0 x16" or "NVLink 3". Raises CourseError, which suggests the nearest name."""
     return _by_name(name, peers(), "link")
 
 
@@ -287,8 +273,7 @@ def _by_name(name: str, catalogue: tuple[Named, ...], kind: str) -> Named:
 def load_devices(path: Path) -> tuple[Device, ...]:
     """Devices from a file of the form of `devices.csv`, every cell checked.
 
-    Raises:
-        CourseError: naming file, line and column of the first fault.
+    Raises CourseError, naming file, line and column of the first fault.
     """
     found = []
     for row in read_rows(path, DEVICE_COLUMNS):
@@ -310,11 +295,7 @@ def load_devices(path: Path) -> tuple[Device, ...]:
 
 
 def load_links(path: Path) -> tuple[Link, ...]:
-    """Links from a file of the form of `links.csv`, every cell checked.
-
-    Raises:
-        CourseError: naming file, line and column of the first fault.
-    """
+    """Links from a file of the form of `links.csv`, every cell checked. Raises CourseError as `load_devices`."""
     found = []
     for row in read_rows(path, LINK_COLUMNS):
         if row["practical_gb_s"] is not None and row["practical_gb_s"] > row["nominal_gb_s"]:

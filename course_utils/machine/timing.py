@@ -181,11 +181,7 @@ def time_launch(device: str, seconds: float, awaited: bool = False) -> Timing:
 
 
 def time_transfer(count: int, pinned: bool, to_host: bool, seconds: float) -> Timing:
-    """A copy of `count` bytes between the host's memory and a GPU's, one way.
-
-    Raises:
-        CourseError: there is no GPU.
-    """
+    """A copy of `count` bytes between the host's memory and a GPU's, one way. Raises CourseError without a GPU."""
     device = find_device("cuda")
     here = torch.zeros(count, dtype=torch.uint8, pin_memory=pinned)
     there = torch.zeros(count, dtype=torch.uint8, device=device)

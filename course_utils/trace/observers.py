@@ -103,8 +103,7 @@ class HostTensors(Observer):
     def see(self, call: Call, record: Run) -> None:
         """Look for one that meets traced tensors; a number may, and what is moved or copied to them.
 
-        Raises:
-            ValueError: it names the tensor.
+        Raises ValueError, naming the tensor.
         """
         check_devices(call.op, call.inputs, self.names)
 

@@ -71,8 +71,7 @@ class UpdateTracer:
     def update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
         """One step on parameters of these shapes, each of a layer.
 
-        Raises:
-            TraceError: the optimizer fails, or what it updates is not the network's.
+        Raises TraceError where the optimizer fails, or what it updates is not the network's.
         """
         while True:
             try:

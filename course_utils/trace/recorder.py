@@ -302,8 +302,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _meets_host(self, name: str, inputs: list[Tensor], read: list[int | None], born: list[int]) -> None:
         """What is made of what lies in host memory lies there too.
 
-        Raises:
-            ValueError: an operator gets such a tensor and one on the card, on which it would fail.
+        Raises ValueError where an operator gets such a tensor and one on the card, on which it would fail.
         """
         there = [index in self._on_host for tensor, index in zip(inputs, read, strict=True) if tensor.dim()]
         if all(there) and (there or self._on_host.issuperset(read)):
@@ -317,8 +316,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
     def _seen(self, tensor: Tensor, layer: str) -> int | None:
         """The storage of an argument; one that nobody knew of is there when the next step begins, if it outlives this.
 
-        Raises:
-            ValueError: it was computed where no trace sees it.
+        Raises ValueError where it was computed and no trace saw it.
         """
         index = self.index_of(tensor)
         if index is None and self._is_counted(tensor):

@@ -162,9 +162,7 @@ class Runs:
     def run(self, batch: int) -> Run:
         """The forward and backward pass at one batch, in a steady state.
 
-        Raises:
-            TraceError: the step fails.
-            LeakError: it leaves more behind every time it runs.
+        Raises TraceError where the step fails, LeakError where it leaves more behind every time it runs.
         """
         self._state.look()
         with self.draws.watched(self._state.generators), torch.random.fork_rng(devices=()):

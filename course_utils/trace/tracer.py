@@ -17,11 +17,7 @@ class Tracer(Runs):
     """One network on shapes, and the step at every batch."""
 
     def tape_at(self, batch: int) -> Tape:
-        """The step traced at one batch: every size fixed.
-
-        Raises:
-            TraceError: the step fails at this batch.
-        """
+        """The step traced at one batch: every size fixed. Raises TraceError where the step fails at this batch."""
         return self._tape(self.run(batch), None)
 
     @overrides.registered()
