@@ -8,6 +8,7 @@ names, so a test executes everything (nbval).
 import ast
 import symtable
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -18,8 +19,6 @@ from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, top
 from classroom.questions.core import as_python, names_in
 from classroom.workspace import holds_answers
 from course_utils.files import write_whole
-
-Execute = Callable[[NotebookNode], NotebookNode]
 
 
 def build(names: Sequence[str], root: Path) -> None:
@@ -46,10 +45,7 @@ def _make(topic: str, made: dict[str, Planned], root: Path, again: bool) -> Iter
         notebook, lines = made[folder].notebook, made[folder].lines
         path = root / folder / f"{topic}.ipynb"
         path.parent.mkdir(exist_ok=True)  # the kernel runs there
-
-        def execute(part: NotebookNode, path: Path = path) -> NotebookNode:
-            return execution.execute(part, path.parent, f"{path.parent.name}/{path.name}")
-
+        execute = partial(execution.execute, folder=path.parent, label=f"{folder}/{path.name}")
         try:
             if folder != "exercises":
                 kept = None if again or not path.exists() else _renewed(notebook, read_notebook(path), execute)
@@ -60,7 +56,9 @@ def _make(topic: str, made: dict[str, Planned], root: Path, again: bool) -> Iter
         yield path, notebook
 
 
-def _renewed(notebook: NotebookNode, old: NotebookNode, execute: Execute) -> NotebookNode | None:
+def _renewed(
+    notebook: NotebookNode, old: NotebookNode, execute: Callable[[NotebookNode], NotebookNode]
+) -> NotebookNode | None:
     """A planned notebook with the outputs of an executed one, made again where files that cells read have changed.
 
     None if their code differs, or not all of it was run.
@@ -76,11 +74,8 @@ def _renewed(notebook: NotebookNode, old: NotebookNode, execute: Execute) -> Not
     part = as_notebook({**made, "cells": [new[place] for place in needed]})
     again = dict(zip(needed, execute(part).cells if needed else (), strict=True))
     for place, (now, was) in enumerate(pairs):
-        now.execution_count, now.outputs = place + 1, (again[place] if place in stale else was).outputs
-        for output in now.outputs:
-            if "execution_count" in output:
-                output.execution_count = place + 1
-    return made
+        now.outputs = (again[place] if place in stale else was).outputs
+    return execution.normalise(made)
 
 
 def hanging_on(changed: set[int], sources: Sequence[str]) -> tuple[set[int], list[int]]:
