@@ -24,16 +24,18 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
+from course_utils.machine.hardware import THIS_MACHINE, Device
 from course_utils.machine.speed import StepTime, predict_step
-from course_utils.machine.timing import Ceilings, measure_ceilings, measure_step_time
+from course_utils.machine.timing import measure_step_time, memory_bytes, time_copy, time_launch, time_product
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.recordings import Recording, read_recording
 from course_utils.recordings.making import QUICK
 from course_utils.trace import training_step
-from course_utils.units import MIB, CourseError
+from course_utils.units import GB, GIB, MIB, CourseError
 from lessons.shared.published import TIMES, XEONS
 
+SIDE, COPIED = 2048, 256 * MIB  # of this CPU: rows of the matrices multiplied, and bytes copied, well beyond its caches
 CALIBRATION = ("VGG-16", 16, "Titan X (Maxwell)", "cuDNN 4.0")
 GPU_TIMES = [row for row in TIMES if row.device != XEONS]
 
@@ -142,26 +144,50 @@ def print_published() -> None:
     print(f"\n{WHY}")
 
 
+def measured_device(
+    name: str, machine: str, flops_per_s: dict[str, float], bytes_per_s: float, launch_seconds: float, held: int
+) -> Device:
+    """A device of the catalogue's kind with measured rates in place of published peaks, `flops_per_s` by precision."""
+    half = flops_per_s.get("float16")
+    return Device(
+        name=name, year=0, dies=1, memory_gb=held / GIB, bandwidth_gb_s=bytes_per_s / GB,
+        float32_tflops=flops_per_s["float32"] / 1e12, tensor_tflops=None if half is None else half / 1e12,
+        bfloat16="bfloat16" in flops_per_s, sources=f"measured: {machine}", measured=True,
+        launch_seconds=launch_seconds,
+    )  # fmt: skip
+
+
+def measure_cpu(seconds: float) -> Device:
+    """This CPU: arithmetic by a large product, bandwidth by a large copy (both beyond its caches), and launch.
+
+    Each is measured for so many `seconds` at least, the launch for a fifth of one.
+    """
+    product, copy = time_product(SIDE, "float32", "cpu", seconds), time_copy(COPIED, "cpu", seconds)
+    launch = time_launch("cpu", min(seconds, 0.2))
+    rates = {"float32": 2 * SIDE**3 / product.median}, 2 * COPIED / copy.median, launch.median
+    return measured_device(THIS_MACHINE, f"CPU, torch {torch.__version__}", *rates, memory_bytes("cpu"))
+
+
 def measured_table(batch: int, seconds: float, only: Iterable[str]) -> pd.DataFrame:
-    """Real steps on this CPU beside predictions from its own ceilings, measured just before and just after each."""
+    """Real steps on this CPU beside predictions from its own rates, measured just before and just after each."""
     rows = []
     for name in only:
         network = BUILT[name]
-        before = measure_ceilings("cpu", seconds=seconds / 2)
+        before = measure_cpu(seconds / 2)
         real = measure_step_time(
             network.build(), network.input_shape, network.classes, batch, device="cpu", seconds=seconds
         )
-        after = measure_ceilings("cpu", seconds=seconds / 2)
+        after = measure_cpu(seconds / 2)
         ledger = _step(name, "cpu").at(batch)
-        times = [predict_step(ledger, ceilings.as_device()) for ceilings in (before, after)]
+        times = [predict_step(ledger, here) for here in (before, after)]
         forward = sum(_milliseconds(time, "forward") for time in times) / 2
         step = sum(1e3 * time.total_seconds for time in times) / 2
         rows.append(
             {
                 "network": name,
                 "batch": batch,
-                "GFLOP/s": " to ".join(f"{c.flops_per_s['float32'] / 1e9:.0f}" for c in (before, after)),
-                "GB/s": " to ".join(f"{c.bytes_per_s / 1e9:.1f}" for c in (before, after)),
+                "GFLOP/s": " to ".join(f"{1e3 * here.float32_tflops:.0f}" for here in (before, after)),
+                "GB/s": " to ".join(f"{here.bandwidth_gb_s:.1f}" for here in (before, after)),
                 "forward": 1e3 * real.forward.median,
                 "±": 1e3 * real.forward.spread / 2,
                 "model": forward,
@@ -176,28 +202,21 @@ def measured_table(batch: int, seconds: float, only: Iterable[str]) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def recorded_ceilings(recording: Recording) -> Ceilings:
+def recorded_device(recording: Recording) -> Device:
     """The best product of each precision, the largest copy, which no cache holds, and the launch of a recording.
 
-    Raises:
-        CourseError: a float32 product, a copy or the launch is not in it.
+    Raises CourseError where a float32 product, a copy or the launch is not in it.
     """
     contents, where = recording.contents, recording.contents.provenance
-    flops = [(2 * each.side**3 / each.time.median, each.precision, each.time) for each in contents.products]
-    best = {precision: (rate, time) for rate, precision, time in sorted(flops, key=lambda each: each[0])}
+    rates = [(2 * each.side**3 / each.time.median, each.precision) for each in contents.products]
+    best = {precision: rate for rate, precision in sorted(rates)}
     copies = sorted(contents.copies, key=lambda each: each.size_bytes)
     launches = [each.time for each in contents.launches if each.kind == "issued"]
     if "float32" not in best or not copies or not launches:
         raise CourseError(f"{recording.path.name} has no ceilings: a float32 product, a copy or the launch is missing")
-    return Ceilings(
-        machine=f"{where.name}, torch {where.torch}",
-        flops_per_s={precision: rate for precision, (rate, _) in best.items()},
-        bytes_per_s=2 * copies[-1].size_bytes / copies[-1].time.median,
-        launch_seconds=launches[0].median,
-        timings={**{name: time for name, (_, time) in best.items()}, "copy": copies[-1].time, "launch": launches[0]},
-        memory_bytes=where.memory_bytes,
-        bfloat16="bfloat16" in best,
-    )
+    bandwidth = 2 * copies[-1].size_bytes / copies[-1].time.median
+    machine = f"{where.name}, torch {where.torch}"
+    return measured_device(where.name, machine, best, bandwidth, launches[0].median, where.memory_bytes)
 
 
 def recorded_table(recording: Recording) -> pd.DataFrame:
@@ -205,7 +224,7 @@ def recorded_table(recording: Recording) -> pd.DataFrame:
 
     Steps whose maps were moved or computed again are left out: the trace is of a plain step.
     """
-    card = recorded_ceilings(recording).as_device(recording.contents.provenance.name)
+    card = recorded_device(recording)
     target = recording.contents.provenance.device
     rows = []
     for step in recording.contents.steps:
@@ -243,7 +262,7 @@ def print_recorded(recording: Recording) -> None:
         print(f"Time, {precision}: median ratio {ratios.median():.2f}")
 
 
-def operator_table(network: str, batch: int, ceilings: Ceilings) -> pd.DataFrame:
+def operator_table(network: str, batch: int, here: Device) -> pd.DataFrame:
     """Where a prediction for this CPU goes wrong: forward and backward by operator, predicted and profiled, in ms."""
     built = BUILT[network]
     module, x = built.build(), torch.randn(batch, *built.input_shape)
@@ -255,7 +274,7 @@ def operator_table(network: str, batch: int, ceilings: Ceilings) -> pd.DataFrame
     with profile(activities=[ProfilerActivity.CPU]) as records:
         nn.functional.cross_entropy(module(x), y).backward()
     profiled = {entry.key: entry.cpu_time_total / 1e3 for entry in records.key_averages()}
-    events = predict_step(_step(network, "cpu").at(batch), ceilings.as_device()).timeline()
+    events = predict_step(_step(network, "cpu").at(batch), here).timeline()
     table = 1e3 * events[events["phase"] != "update"].groupby("event")["seconds"].agg(["sum", "count"])
     table = pd.DataFrame(
         {
@@ -307,13 +326,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"\nThis CPU ({torch.get_num_threads()} threads), milliseconds")
     say_how_quiet()
     chosen = options.network or list(NETWORKS)
-    here = measured_table(options.batch, options.seconds, chosen)
+    steps = measured_table(options.batch, options.seconds, chosen)
     say_how_quiet()
-    print("\n" + table_text([here]) + "\n")
-    print(f"Whole steps. {spread(here['ratio step'])}\n")
+    print("\n" + table_text([steps]) + "\n")
+    print(f"Whole steps. {spread(steps['ratio step'])}\n")
     print("By operator, forward and backward; torch has no formula for the arithmetic of pooling and batch norm\n")
-    ceilings = measure_ceilings("cpu", seconds=options.seconds / 2)
-    print(table_text(operator_table(network, options.batch, ceilings) for network in chosen))
+    here = measure_cpu(options.seconds / 2)
+    print(table_text(operator_table(network, options.batch, here) for network in chosen))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Every value of `devices.csv`, `links.csv` (host to device) and `peers.csv` (card to card) carries its unit in the
 column's name and rests on the publications its row names; a value nobody confirmed is an empty cell, and None here.
-The device "this machine" is not in the catalogue: it is measured, by `course_utils.machine.timing.measure_ceilings`.
+The device "this machine" is not in the catalogue: what measures it makes a `Device` of its rates.
 """
 
 from __future__ import annotations
@@ -54,54 +54,35 @@ PEERS_FILE = Path(__file__).with_name("peers.csv")
 class Device:
     """One GPU as a program sees it, or this machine. For a card with two dies, every figure but the price is one die's.
 
-    Attributes:
-        name: as the course writes it.
-        year: in which it was announced.
-        dies: GPUs on the card; a program uses one unless it is written for more.
-        memory_gb: as sold. Makers call 2**30 bytes a GB, so this is GiB.
-        usable_gb: what programs can have, in GiB, where a source says that it is less.
-        bandwidth_gb_s: of the device's own memory, in 10**9 bytes a second.
-        float32_tflops: peak without tensor cores, in 10**12 operations a second; a multiply-add counts as two. TF32,
-            which PyTorch allows convolutions from Ampere on, is another, faster arithmetic and not in the catalogue.
-        float32_clock: the clock that peak is at, "base" or "boost"; it explains most disagreements between sources.
-        float16_tflops: published peak of plain float16 arithmetic, whose sums are float16 too. PyTorch does not use it,
-            so no time is predicted from it.
-        tensor_tflops: dense peak of the tensor cores on float16 or bfloat16, sums kept in float32. Never the sparse
-            rate, which counts weights that are zero. Of a measured device, what a product of halves reached.
-        bfloat16: whether it computes in bfloat16.
-        pcie: generation of its link; None if not confirmed.
-        launch_usd: price at launch, of the whole card; None if not confirmed.
-        sources: the publications the values are from.
-        address: where one of them is read; "" where no address is known.
-        quote: what it says there, word for word; … stands for what is left out.
-        derived: values computed from others, and how.
-        remarks: other versions, and what sources disagree on.
-        measured: whether the rates are what was measured, not published peaks.
-        launch_seconds: what issuing one operator costs.
-        architecture: of the chip, such as "Ampere"; empty for what is measured here.
+    None stands for what nobody confirmed.
     """
 
-    name: str
-    year: int
-    dies: int
-    memory_gb: float
-    usable_gb: float | None = None
-    bandwidth_gb_s: float
+    name: str  # as the course writes it
+    year: int  # in which it was announced
+    dies: int  # GPUs on the card; a program uses one unless it is written for more
+    memory_gb: float  # as sold. Makers call 2**30 bytes a GB, so this is GiB
+    usable_gb: float | None = None  # what programs can have, in GiB, where a source says that it is less
+    bandwidth_gb_s: float  # of the device's own memory, in 10**9 bytes a second
+    # Peak without tensor cores, in 10**12 operations a second; a multiply-add counts as two. TF32, which PyTorch allows
+    # convolutions from Ampere on, is another, faster arithmetic and not in the catalogue.
     float32_tflops: float
-    float32_clock: str = ""
+    float32_clock: str = ""  # the clock of that peak, "base" or "boost", which explains most disagreements of sources
+    # Of plain float16 arithmetic, whose sums are float16 too: PyTorch does not use it, so no time is predicted from it.
     float16_tflops: float | None = None
+    # Dense peak of the tensor cores on float16 or bfloat16, sums kept in float32. Never the sparse rate, which counts
+    # weights that are zero. Of a measured device, what a product of halves reached.
     tensor_tflops: float | None = None
-    bfloat16: bool = False
-    pcie: int | None = None
-    launch_usd: float | None = None
-    sources: str
-    address: str = ""
-    quote: str = ""
-    derived: str = ""
-    remarks: str = ""
-    measured: bool = False
-    launch_seconds: float = LAUNCH_SECONDS
-    architecture: str = ""
+    bfloat16: bool = False  # whether it computes in bfloat16
+    pcie: int | None = None  # generation of its link
+    launch_usd: float | None = None  # price at launch, of the whole card
+    sources: str  # the publications the values are from
+    address: str = ""  # where one of them is read; "" where no address is known
+    quote: str = ""  # what it says there, word for word; … stands for what is left out
+    derived: str = ""  # values computed from others, and how
+    remarks: str = ""  # other versions, and what sources disagree on
+    measured: bool = False  # whether the rates are what was measured, not published peaks
+    launch_seconds: float = LAUNCH_SECONDS  # what issuing one operator costs
+    architecture: str = ""  # of the chip, such as "Ampere"; empty for what is measured here
 
     @property
     def memory_bytes(self) -> int:
@@ -256,10 +237,7 @@ Named = TypeVar("Named", Device, Link)
 
 def _by_name(name: str, catalogue: tuple[Named, ...], kind: str) -> Named:
     if name.casefold() == THIS_MACHINE:
-        raise CourseError(
-            f"{THIS_MACHINE} is not in the catalogue: "
-            "course_utils.machine.timing.measure_ceilings().as_device() measures it"
-        )
+        raise CourseError(f"{THIS_MACHINE} is not in the catalogue: measure its rates, as lesson 01 does, for a Device")
     known = {item.name.casefold(): item for item in catalogue}
     if name.casefold() in known:
         return known[name.casefold()]

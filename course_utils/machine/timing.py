@@ -1,4 +1,4 @@
-"""Time measured on this machine: its ceilings, which make it a device to predict for, and real training steps.
+"""Time measured on this machine: large products, large copies, launches, transfers, and real training steps.
 
 By the clock of torch.utils.benchmark, which waits for a GPU to finish; medians with their spread. Imports torch and
 NumPy alone, so that it runs on a GPU machine with nothing else installed.
@@ -13,10 +13,9 @@ import torch
 from torch import nn
 from torch.utils.benchmark import timer
 
-from course_utils.machine.hardware import THIS_MACHINE, Device
-from course_utils.machine.measure import RealTraining, find_device, this_machine
+from course_utils.machine.measure import RealTraining, find_device
 from course_utils.trace import PRECISIONS
-from course_utils.units import GB, GIB, MIB, CourseError
+from course_utils.units import CourseError
 
 ABOVE_0 = {"above 0": True}  # what the reader of a recording asks of a field; "unit" goes behind its key
 
@@ -28,67 +27,6 @@ class Timing:
     median: float = field(metadata={"unit": "s", **ABOVE_0})
     spread: float = field(metadata={"unit": "s"})
     runs: int = field(metadata=ABOVE_0)
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this machine reaches at best: a large product, a large copy, and the least an operator costs."""
-
-    machine: str  # in words
-    # Precision -> operations a second of a large matrix product, a multiply-add counting as two.
-    flops_per_s: dict[str, float]
-    bytes_per_s: float  # bytes read and written a second by a large copy within the device's memory
-    launch_seconds: float  # an addition of one number, which is all launch
-    # What the figures were computed from, by "float32" and other precisions, "copy", "launch".
-    timings: dict[str, Timing]
-    memory_bytes: int  # of the device, or of the host where the device is the CPU
-    bfloat16: bool  # whether the device computes in bfloat16
-
-    def as_device(self, name: str = THIS_MACHINE) -> Device:
-        """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
-        half = self.flops_per_s.get("float16")
-        return Device(
-            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, bandwidth_gb_s=self.bytes_per_s / GB,
-            float32_tflops=self.flops_per_s["float32"] / 1e12, bfloat16=self.bfloat16,
-            tensor_tflops=None if half is None else half / 1e12, sources=f"measured here: {self.machine}",
-            measured=True, launch_seconds=self.launch_seconds,
-        )  # fmt: skip
-
-
-# Rows of the matrices multiplied, and bytes copied: on a CPU well beyond its caches.
-SIZES = {"cpu": (2048, 256 * MIB), "cuda": (8192, GIB)}
-
-
-def measure_ceilings(device: str | None = None, seconds: float = 1.0) -> Ceilings:
-    """Measure this machine's ceilings: arithmetic by a large matrix product, bandwidth by a large copy, launch cost.
-
-    The product is of float32, on a GPU of float16 too.
-
-    Args:
-        device: "cpu" or "cuda"; by default a GPU if there is one.
-        seconds: how long each figure is measured at least; all of them take about three times as long on a CPU.
-
-    Raises:
-        CourseError: a GPU asked for and not there, or no time to measure in.
-    """
-    device = find_device(device)
-    on_gpu = device != "cpu"
-    if seconds <= 0:
-        raise CourseError(f"seconds must be above 0, got {seconds}")
-    side, copied = SIZES["cuda" if on_gpu else "cpu"]
-    precisions = ("float32", "float16") if on_gpu else ("float32",)
-    timings = {name: time_product(side, name, device, seconds) for name in precisions}
-    timings["copy"] = time_copy(copied, device, seconds)
-    timings["launch"] = time_launch(device, min(seconds, 0.2))
-    return Ceilings(
-        machine=this_machine() if on_gpu or not torch.cuda.is_available() else f"CPU, torch {torch.__version__}",
-        flops_per_s={name: 2 * side**3 / timings[name].median for name in precisions},
-        bytes_per_s=2 * copied / timings["copy"].median,
-        launch_seconds=timings["launch"].median,
-        timings=timings,
-        memory_bytes=memory_bytes(device),
-        bfloat16=on_gpu and torch.cuda.is_bf16_supported(),
-    )
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ def hardware_explorer(
         optimizer: "sgd", "momentum", "adam" or "adamw"; None for inference.
         precision: "float32", "bfloat16" or "float16" (autocast).
         networks: what the first control offers, by name; add your own as `Network(name, build, input_shape, classes)`.
-        more_devices: devices beside those of the catalogue, such as `measure_ceilings().as_device()`.
+        more_devices: devices beside those of the catalogue, such as `lessons.why_gpus.timed.measure_here().device`.
 
     Raises:
         CourseError: a starting value that its control cannot take.

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.speed import recorded_ceilings
+from benchmarks.speed import recorded_device
 from classroom.cli import main
 from course_utils import networks, recordings
 from course_utils.machine import card
@@ -332,7 +332,7 @@ def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path):
     }
     assert {step.way for step in whole.steps} == set(card.WAYS)
     assert load(tmp_path) is None  # quick trials are not for lessons
-    assert recorded_ceilings(Recording(tmp_path / "a.json", whole)).as_device().measured
+    assert recorded_device(Recording(tmp_path / "a.json", whole)).measured
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_recordings import made, timing
 
-from benchmarks.speed import recorded_ceilings
+from benchmarks.speed import recorded_device
 from course_utils import networks, recordings
 from course_utils.machine import card
 from course_utils.machine.card import RealStep
@@ -264,17 +264,16 @@ def test_more_bytes_never_take_less_time(sizes):
 
 
 def test_the_ceilings_make_a_device_to_predict_for(recording):
-    ceilings = recorded_ceilings(recording)
-    assert ceilings.flops_per_s == {"float32": 2 * 2000**3 / 2e-3, "bfloat16": 2 * 2000**3 / 1e-3}
-    assert ceilings.bytes_per_s == 2 * 10**9 / 4e-3  # of the large copy: the small one fits a cache
-    assert ceilings.launch_seconds == 5e-6
-    made_of = ceilings.as_device("Card X")
+    made_of = recorded_device(recording)
     assert (made_of.name, made_of.measured, made_of.bfloat16) == ("Card X", True, True)
+    assert made_of.flops_per_s() == 2 * 2000**3 / 2e-3
+    assert made_of.reached_bytes_per_s() == 2 * 10**9 / 4e-3  # of the large copy: the small one fits a cache
+    assert made_of.launch_seconds == 5e-6
     ledger = training_step(networks.small_cnn(), (3, 32, 32), 10).at(8)
     assert predict_step(ledger, made_of).total_seconds > 0
     assert "Card X" in made_of.sources
     with pytest.raises(CourseError, match=r"card\.json has no ceilings"):
-        recorded_ceilings(Recording(Path("card.json"), made()))
+        recorded_device(Recording(Path("card.json"), made()))
 
 
 def test_the_rest_is_read_by_what_it_is(recording):

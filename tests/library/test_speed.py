@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from benchmarks import speed
 from course_utils import networks
 from course_utils.machine import timing
 from course_utils.machine.hardware import COPY_SECONDS, Device, Link, device, devices, links
 from course_utils.machine.speed import NO_KERNEL, predict_step
-from course_utils.machine.timing import measure_ceilings, measure_step_time
+from course_utils.machine.timing import measure_step_time, time_product, time_transfer
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -189,31 +190,46 @@ def test_what_does_not_exist_is_one_line(card: str, precision: str, over: str | 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ceilings of a small product and a small copy."""
-    monkeypatch.setattr(timing, "SIZES", {"cpu": (16, 2**12), "cuda": (1024, 2**24)})
+    """Rates of a small product and a small copy."""
+    monkeypatch.setattr(speed, "SIDE", 16)
+    monkeypatch.setattr(speed, "COPIED", 2**12)
 
 
 @pytest.mark.usefixtures("small")
-def test_this_machine_becomes_a_device_with_the_rates_measured() -> None:
-    ceilings = measure_ceilings("cpu", seconds=0.01)
-    here = ceilings.as_device()
+def test_this_machine_becomes_a_device_with_the_rates_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {"time_product": 1e-3, "time_copy": 2e-3, "time_launch": 5e-6}
+    for name, seconds in took.items():
+        monkeypatch.setattr(speed, name, lambda *_, seconds=seconds: timing.Timing(seconds, 0.0, 3))
+    here = speed.measure_cpu(0.01)
     assert (here.name, here.measured, here.dies) == ("this machine", True, 1)
-    product, copy = ceilings.timings["float32"], ceilings.timings["copy"]
-    assert here.flops_per_s() == here.reached_flops_per_s() == pytest.approx(2 * 16**3 / product.median)
-    assert here.reached_bytes_per_s() == pytest.approx(2 * 2**12 / copy.median)
-    assert here.launch_seconds == ceilings.timings["launch"].median
+    assert here.flops_per_s() == here.reached_flops_per_s() == pytest.approx(2 * 16**3 / 1e-3)
+    assert here.reached_bytes_per_s() == pytest.approx(2 * 2**12 / 2e-3)
+    assert here.launch_seconds == 5e-6
+    assert torch.__version__ in here.sources
+
+
+@pytest.mark.usefixtures("small")
+def test_a_step_is_predicted_for_this_machine_and_its_threads_stay() -> None:
+    threads = torch.get_num_threads()
+    here = speed.measure_cpu(0.01)
+    assert torch.get_num_threads() == threads
     assert here.memory_bytes > 0
-    assert ceilings.machine in here.sources
-    assert all(item.runs >= 3 and item.spread >= 0 for item in ceilings.timings.values())
     assert predict_step(step("mlp").at(8), here).total_seconds > 0
 
 
-@pytest.mark.usefixtures("small")
 def test_half_precision_that_was_measured_is_the_rate_of_the_device() -> None:
-    ceilings = replace(measure_ceilings("cpu", 0.01), bfloat16=True)
-    assert ceilings.as_device().flops_per_s("bfloat16") == pytest.approx(ceilings.flops_per_s["float32"])
-    ceilings = replace(ceilings, flops_per_s=ceilings.flops_per_s | {"float16": 3e9})
-    assert ceilings.as_device().flops_per_s("bfloat16") == pytest.approx(3e9)
+    def made(**rates: float) -> Device:
+        return speed.measured_device("Card X", "a card", {"float32": 1e9, "bfloat16": 2e9, **rates}, 1e9, 1e-6, 2**30)
+
+    assert made().flops_per_s("bfloat16") == pytest.approx(1e9)
+    assert made(float16=3e9).flops_per_s("bfloat16") == pytest.approx(3e9)
+
+
+def test_what_is_timed_is_run_three_times_at_least() -> None:
+    timed = time_product(16, "float32", "cpu", 0.001)
+    assert timed.runs >= 3
+    assert timed.median > 0
+    assert timed.spread >= 0
 
 
 def test_a_real_step_is_timed_with_its_spread() -> None:
@@ -232,16 +248,9 @@ def test_inference_is_timed_without_a_backward_pass_and_leaves_the_mode() -> Non
     assert all(p.grad is None for p in network.parameters())
 
 
-@pytest.mark.usefixtures("small")
-def test_threads_are_left_as_they_were() -> None:
-    before = torch.get_num_threads()
-    measure_ceilings("cpu", 0.01)
-    assert torch.get_num_threads() == before
-
-
 def test_wrong_arguments_of_measurements_are_one_line() -> None:
     with pytest.raises(CourseError, match="seconds must be above 0"):
-        measure_ceilings("cpu", 0)
+        measure_step_time(networks.mlp([8, 3]), (8,), 3, 5, device="cpu", seconds=0)
     with pytest.raises(CourseError, match="unknown optimizer 'lion': choose one of sgd"):
         measure_step_time(networks.mlp([8, 3]), (8,), 3, 5, optimizer="lion")
     with pytest.raises(CourseError, match=r"batch must be a whole number of 1 or more, got 0"):
@@ -251,21 +260,10 @@ def test_wrong_arguments_of_measurements_are_one_line() -> None:
 def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing.torch.cuda, "is_available", lambda: False)
     with pytest.raises(CourseError, match="this machine shows PyTorch no GPU"):
-        measure_ceilings("cuda")
+        time_transfer(4096, True, False, 0.01)
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; PyTorch sees none")
-
-
-@pytest.mark.gpu
-@needs_gpu
-@pytest.mark.usefixtures("small")
-def test_a_gpu_is_measured_in_both_precisions() -> None:
-    ceilings = measure_ceilings("cuda", 0.1)
-    here = ceilings.as_device()
-    assert here.flops_per_s("float16") > 0
-    assert ceilings.memory_bytes == torch.cuda.get_device_properties(0).total_memory
-    assert torch.cuda.get_device_name() in ceilings.machine
 
 
 @pytest.mark.gpu
