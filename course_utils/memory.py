@@ -142,31 +142,23 @@ class StepTrace:
         """Whether two traces stand for every batch; if not, each is traced by itself and `why` says what broke."""
         return self.tape is not None
 
-    def at(self, batch: int, workspace: int = 0, **sizes: int) -> Ledger:
+    def at(self, batch: int, **sizes: int) -> Ledger:
         """The step at one batch size, and with other `sizes`, such as sequence=2048, for which it is traced anew once.
 
-        Args:
-            batch: samples in the batch, 1 or more.
-            workspace: scratch bytes to assume for every convolution while it runs: the band "workspace" of the
-                timeline. 0 (the default) leaves it out, and the peak is that of tensors alone.
-
-        Raises:
-            CourseError: batch is not a whole number of 1 or more, workspace is negative, or no shape names a size.
+        Raises CourseError where batch is not a whole number of 1 or more, or no shape names a size.
         """
         require_whole("batch", batch)
-        if workspace < 0:
-            raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
         if any(self.sizes.get(name) != size for name, size in sizes.items()):
             if self.resized is None:
                 raise CourseError(f"{self.name} was traced at one size of its input")
             key = tuple(sorted(sizes.items()))
             if key not in self._resized:
                 self._resized[key] = self.resized(sizes)
-            return self._resized[key].at(batch, workspace)
+            return self._resized[key].at(batch)
         batch, tape = int(batch), self.tape if batch > 1 else None
         if tape is None and batch not in self._traced:
             self._traced[batch] = self.trace_at(batch)
-        return Ledger(self.name, tape or self._traced[batch], batch, int(workspace), self.precision)
+        return Ledger(self.name, tape or self._traced[batch], batch, self.precision)
 
     def largest_batch(self, limit_bytes: float) -> int:
         """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
@@ -207,7 +199,6 @@ class Ledger:
     name: str  # what the network is called in tables and pictures
     tape: Tape
     batch: int  # samples
-    workspace: int = 0  # scratch bytes assumed for every convolution while it runs
     precision: str = "float32"  # of matrix products and convolutions, as traced; `machine.speed` predicts times in it
 
     @cached_property
@@ -219,17 +210,13 @@ class Ledger:
     def matrix(self) -> Int64:
         """Bytes alive after each event: (events, len(ROLES)), columns in the order of ROLES."""
         fixed, per_sample = self.tape.coefficients
-        matrix = fixed + per_sample * self.batch
-        if self.workspace:
-            matrix[self.tape.convolutions, ROLE["workspace"]] += self.workspace
-        return matrix
+        return fixed + per_sample * self.batch
 
     @cached_property
     def total(self) -> Int64:
         """Bytes alive after each event, all roles together: (events,)."""
         fixed, per_sample = self.tape.totals
-        total = fixed + per_sample * self.batch
-        return total + np.where(self.tape.convolutions, self.workspace, 0) if self.workspace else total
+        return fixed + per_sample * self.batch
 
     @cached_property
     def peak_event(self) -> int:
@@ -354,7 +341,7 @@ class Ledger:
         """What `torch.cuda.max_memory_allocated` reports of a steady step: the peak of the allocator's blocks.
 
         Without what libraries ask for inside their kernels, cuDNN's scratch above all: in convolutional networks torch
-        reports more by that (in 16 published steps 4.5 to 14.5 %). `StepTrace.at(batch, workspace=...)` assumes some.
+        reports more by that (in 16 published steps 4.5 to 14.5 %). `course_utils.techniques.capacity.fit` guesses it.
 
         A replay of the step's allocations through `course_utils.allocator`. At least `peak_bytes`: a block is a tensor
         rounded up to 512 bytes, and more where what is left of a free block is too small to be split off.
@@ -374,6 +361,4 @@ class Ledger:
         """What the step asks of the allocator, step after step."""
         tape = self.tape
         lasting = (tape.birth == 0) & (tape.death > tape.events - 1)
-        asked = Requests(self.size, tape.birth, tape.death, lasting, tape.role == ROLE["optimizer state"], tape.events)
-        events = np.flatnonzero(tape.convolutions) if self.workspace else np.zeros(0, dtype=np.int64)
-        return asked.also(np.full(len(events), self.workspace, dtype=np.int64), events)
+        return Requests(self.size, tape.birth, tape.death, lasting, tape.role == ROLE["optimizer state"], tape.events)

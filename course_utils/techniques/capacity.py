@@ -219,13 +219,8 @@ def card_name(card_bytes: float) -> str:
 
 
 def demand(ledger: Ledger, taken: Context | None = None) -> Demand:
-    """What a step at one batch asks of a card.
-
-    A ledger that assumes a workspace of its own (`StepTrace.at(batch, workspace)`) counts that among the tensors.
-    """
+    """What a step at one batch asks of a card."""
     tensors = ledger.requests
-    if ledger.workspace:
-        return Demand(tensors, tensors, taken)
     wanted = (WORKSPACE_SHARE * convolution_maps(ledger.tape, ledger.size)).astype(np.int64)
     events = np.flatnonzero(wanted)
     return Demand(tensors, tensors.also(wanted[events], events) if len(events) else tensors, taken)

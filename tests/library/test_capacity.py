@@ -83,8 +83,6 @@ def test_a_step_asks_for_tensors_gaps_scratch_and_context():
     assert max(wanting.tensors, sum(wanting.fullest)) == wanting.scratch.least_bytes  # no moment asks for more
     assert roomy(wanting) > roomy(asked)
     assert wanting.tensors == asked.tensors
-    assert demand(STEP.at(64, workspace=2**30)).workspace == 0  # counted among the tensors, since it was given
-    assert demand(STEP.at(64, workspace=2**30)).tensors > asked.tensors
 
 
 def test_the_verdict_changes_where_the_four_bounds_are():

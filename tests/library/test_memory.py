@@ -204,21 +204,6 @@ def test_network_wide_counts_activations_in_place_whether_they_are_or_not() -> N
     assert ledgers[0].network_wide_bytes() == ledgers[1].network_wide_bytes()
 
 
-# -- workspace ---------------------------------------------------------------------------------------------------------
-
-
-def test_workspace_stands_on_convolutions_and_nowhere_else_and_only_if_asked_for() -> None:
-    step = trace_of("branching_cnn", "adam", "cpu")
-    plain, banded = step.at(16).timeline(), step.at(16, workspace=10**9).timeline()
-    assert set(plain["workspace"]) == {0}
-    convolution = banded["event"].str.startswith("convolution")
-    assert convolution.sum() == 4 + 4  # four layers, forward and backward
-    assert (banded["workspace"] == np.where(convolution, 10**9, 0)).all()
-    others = [column for column in plain.columns if column not in ("workspace", "total")]
-    assert plain[others].equals(banded[others])
-    assert step.at(16, workspace=10**9).peak_bytes == (plain["total"][convolution]).max() + 10**9
-
-
 # -- reserved ----------------------------------------------------------------------------------------------------------
 
 
@@ -306,11 +291,6 @@ def test_a_batch_that_is_none_is_refused_in_one_line(batch: object) -> None:
     with pytest.raises(CourseError, match=r"batch must be a whole number of 1 or more, got") as caught:
         trace_of("shared_weights").at(batch)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-
-
-def test_negative_workspace_is_refused() -> None:
-    with pytest.raises(CourseError, match="workspace must be 0 bytes or more, got -1"):
-        trace_of("shared_weights").at(4, workspace=-1)
 
 
 def test_numpy_integers_are_batches() -> None:

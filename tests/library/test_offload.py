@@ -28,6 +28,7 @@ from course_utils.techniques.offload import (
     run,
     simulate,
 )
+from course_utils.techniques.offload.policies import simulate_work
 from course_utils.techniques.offload.schedule import LATE, ON_DEMAND, SLOW_COPY
 from course_utils.trace import TraceError, training_step
 from course_utils.units import CourseError
@@ -186,11 +187,13 @@ def test_laws_on_random_networks(network: Any, policy: str, algorithm: str) -> N
 @pytest.mark.parametrize("name", ["AlexNet", "VGG-16", "GoogLeNet"])
 def test_none_is_the_timeline_of_the_ledger(name: str) -> None:
     for workspace in (0, 10**9):
-        ledger = traced(name).at(32, workspace)
-        none = simulate(ledger, TITAN_X, "none", "p", GEN3)
-        assert (none.at_kernels == ledger.total).all()
-        assert none.peak_bytes == ledger.peak_bytes
-        assert none.peak_kernel == ledger.peak_event
+        ledger = traced(name).at(32)
+        step = pytorch_step(ledger, TITAN_X)
+        wanted = np.where(step.convolution, workspace, 0)
+        none = simulate_work(replace(step, workspace=wanted), "none", "p", hardware.link(GEN3).bytes_per_s)
+        assert (none.at_kernels == ledger.total + wanted).all()
+        assert none.peak_bytes == (ledger.total + wanted).max()
+        assert none.peak_kernel == (ledger.total + wanted).argmax()
         assert none.slowdown == pytest.approx(0)
         assert none.total_seconds == pytest.approx(float((none.ends - none.begins).sum()))
 

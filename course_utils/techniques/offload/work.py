@@ -131,8 +131,8 @@ def pytorch_step(ledger: Ledger, device: Device | str, precision: str = "float32
     """The step as PyTorch runs it: every operator a kernel, every tensor alive as the trace says.
 
     What may move is what autograd keeps: the maps, indices and masks made in the forward pass and used in the backward
-    pass. Input and labels stay, as the training loop holds them. The workspace is the ledger's. Raises CourseError if
-    the trace does not say which tensors its operators use.
+    pass. Input and labels stay, as the training loop holds them. No workspace is counted. Raises CourseError if the
+    trace does not say which tensors its operators use.
     """
     tape = step_of(ledger)
     fast, slow = kernel_seconds(ledger, device, precision)
@@ -147,7 +147,7 @@ def pytorch_step(ledger: Ledger, device: Device | str, precision: str = "float32
         convolution=tape.convolutions,
         fast=fast,
         slow=slow,
-        workspace=np.where(tape.convolutions, ledger.workspace, 0).astype(np.int64),
+        workspace=np.zeros(tape.events, dtype=np.int64),
         size=ledger.size,
         role=tape.role,
         owners=tuple(tape.layer_names[layer] for layer in tape.layer),
