@@ -215,6 +215,8 @@ _TYPES = {
 
 _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu}
+_HEEDED = frozenset((*_ANSWERS, *_NAMES_A_DEVICE, *_MOVES))  # all else is run as it is, but where a keyword names a place
+_PLACES = frozenset(("device", "pin_memory"))
 
 
 class Hears(TorchFunctionMode):
@@ -249,6 +251,8 @@ class Hears(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func not in _HEEDED and not self.packs and _PLACES.isdisjoint(kwargs):
+            return self._call(func, args, kwargs)
         if func in _ANSWERS and not is_real(args[0]):
             asking = str(sys._getframe(1).f_globals.get("__name__"))
             if not asking.startswith(("torch.", "course_utils.")):
@@ -270,6 +274,9 @@ class Hears(TorchFunctionMode):
             if func is Tensor.cuda and self.target == "cuda":
                 func, args = Tensor.to, (args[0], torch.device("cuda"))
             args, kwargs = tuple(map(self._here, args)), {key: self._here(value) for key, value in kwargs.items()}
+        return self._call(func, args, kwargs)
+
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         try:
             return func(*args, **kwargs)
         except Exception as error:

@@ -92,6 +92,7 @@ class UpdateTracer:
             optimizers, network = self._made_of(made, trained)
             functions = [function for one in optimizers for function in (one.step, *_hooks(one))]
             beside = State((), [self.chosen, *functions])
+            beside.look()
             try:
                 return self._steady(_Made(made, layers, optimizers, network))
             finally:

@@ -110,6 +110,7 @@ class Runs:
         self._state.put_back()
         self._left = []
         self._set_up(self.model, fake=True)
+        self._state.look()
 
     def _copy(self, module: nn.Module) -> OnShapes:
         """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
@@ -278,6 +279,8 @@ class Runs:
             try:
                 with self._kernels(recorder), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
+                if training:
+                    self._mark_gradients(recorder)
                 for optimizer, indices in states:
                     own = [p for p in updated([optimizer]) if p.grad is not None]
                     if own and not recorder.wrote(own):  # it steps after this, where its state is counted
@@ -354,6 +357,9 @@ class Runs:
             raise
         except Exception as error:
             raise TraceError(self._explain(doing, error)) from error
+
+    def _mark_gradients(self, recorder: Recorder) -> None:
+        record = recorder.record
         for parameter in self.everything:
             if parameter.grad is not None:
                 mark_weight_gradient(record, recorder.index_of(parameter.grad), self.owner[id(parameter)])

@@ -42,7 +42,7 @@ Named = tuple[str, Any]
 
 
 class State:
-    """A step's surroundings: modules as they are now, all else as it is at each `look`, to be put back.
+    """A step's surroundings: modules as they are now, all else as it is when `look` is called, to be put back.
 
     Args:
         modules: every module by its path.
@@ -72,7 +72,7 @@ class State:
             self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
             waiting.append((type(child).__name__, type(child)))
             for name, value in held.items():
-                if type(value) in ATOMS or name in MODULES_OWN or "_hooks" in name:
+                if type(value) in ATOMS or name in MODULES_OWN or "_hooks" in name or _is_numbers(value):
                     continue
                 whose = f"{path}.{name}".lstrip(".")
                 if type(value) in _CONTAINERS:
@@ -83,10 +83,9 @@ class State:
                 else:
                     waiting.append((whose, value))
         self._roots, self._of_modules = waiting, len(self._dicts)
-        self.look()
 
     def look(self) -> None:
-        """Note what the step reaches besides modules: its owner may have changed it since."""
+        """Note what the step reaches besides modules, before a run: its owner may have changed it since the last."""
         del self._dicts[self._of_modules :]
         self._lists: list[tuple[str, Any, Any]] = []  # containers of other kinds, arrays and tensors
         self._slots: list[tuple[str, Any, str, Any]] = []
@@ -190,7 +189,8 @@ class State:
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
         for _, one, members in self._dicts:
-            _set(one, members)
+            if not _holds(one, members):  # others may read it meanwhile
+                _set(one, members)
         anew: dict[int, Any] = {}  # one for those that several modules share
         for held, name in self._made_anew:
             held[name] = anew.setdefault(id(held[name]), held[name].copy())
@@ -227,10 +227,11 @@ class State:
 
     def _places(self) -> Iterator[tuple[str, Any, Any]]:
         """Each place where a value may be another than it was: its name, what is there, and what was."""
-        for whose, held, before in self._dicts:
-            yield from _others(whose, held, before)
-        for kind, attributes in self._classes:
-            yield from _others(kind.__name__, dict(vars(kind)), attributes)
+        of_classes = [(kind.__name__, dict(vars(kind)), attributes) for kind, attributes in self._classes]
+        for whose, held, before in (*self._dicts, *of_classes):
+            if not _holds(held, before):
+                names = {**before, **dict.copy(held)}
+                yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, UNSET), before.get(n, UNSET)) for n in names)
         yield from self._lists
         yield from ((f"{whose}.{name}", getattr(one, name, UNSET), value) for whose, one, name, value in self._slots)
         yield from ((name, known.get(name, UNSET), value) for known, name, value in self._globals)
@@ -243,19 +244,22 @@ class State:
         return {name: now for name, now, before in told if now != before}
 
 
-def _others(whose: str, held: dict[Any, Any], before: dict[Any, Any]) -> Iterator[tuple[str, Any, Any]]:
-    if len(held) != len(before) or not all(map(is_, dict.values(held), before.values())):
-        names = {**before, **dict.copy(held)}
-        yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, UNSET), before.get(n, UNSET)) for n in names)
+def _is_numbers(value: Any) -> bool:
+    """Whether it is a tuple of whole numbers alone, as most of what a layer holds is: nothing is reached through it."""
+    return type(value) is tuple and all(type(one) is int for one in value)
+
+
+def _holds(one: dict[Any, Any], members: dict[Any, Any]) -> bool:
+    """Whether a dictionary has these very values, in this order."""
+    return len(one) == len(members) and all(map(is_, dict.values(one), members.values()))
 
 
 def _set(one: dict[Any, Any], members: dict[Any, Any]) -> None:
-    """Let a dictionary hold these again: nothing is written where nothing changed, as others may read it meanwhile."""
-    if len(one) != len(members) or not all(map(is_, dict.values(one), members.values())):
-        kind: Any = OrderedDict if isinstance(one, OrderedDict) else dict  # whatever else its own kind does
-        for name in [name for name in dict.keys(one) if name not in members]:
-            kind.pop(one, name)
-        kind.update(one, members)
+    """Let a dictionary hold these again, whatever else its own kind does."""
+    kind: Any = OrderedDict if isinstance(one, OrderedDict) else dict
+    for name in [name for name in dict.keys(one) if name not in members]:
+        kind.pop(one, name)
+    kind.update(one, members)
 
 
 def _told(value: Any, inside: bool = False) -> Any:
