@@ -215,7 +215,7 @@ _TYPES = {
 
 _NAMES_A_DEVICE = {Tensor.to, Tensor.cuda, Tensor.type}
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu}
-_HEEDED = frozenset((*_ANSWERS, *_NAMES_A_DEVICE, *_MOVES))  # all else is run as it is, but where a keyword names a place
+_HEEDED = frozenset((*_ANSWERS, *_NAMES_A_DEVICE, *_MOVES))  # or a keyword in _PLACES: all else runs as it is
 _PLACES = frozenset(("device", "pin_memory"))
 
 
