@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from itertools import chain
 from numbers import Number
 from operator import is_
 from pathlib import PurePath
@@ -39,6 +40,7 @@ _SMALL = 2**16  # of what is put back
 _MANY = 2**10  # members of a container that are not walked: data, and no state
 
 Named = tuple[str, Any]
+Held = tuple[str, dict[Any, Any], dict[Any, Any]]  # whose a dictionary is, itself, and what was in it
 
 
 class State:
@@ -62,14 +64,15 @@ class State:
         functions: Iterable[Any],
         numbers: Iterable[tuple[str, Tensor]] = (),
     ) -> None:
-        self._dicts: list[tuple[str, dict[Any, Any], dict[Any, Any]]] = []  # whose, each, and what is in it
+        self._dicts: list[Held] = []
+        self._tables: list[Held] = []  # those of modules that hardly ever change: of buffers, modules and hooks
         self._made_anew: list[tuple[dict[str, Any], str]] = []  # containers that are attributes of modules
         shared: dict[int, Any] = {}  # copies of containers that modules hold
         waiting: list[Named] = [*(("", function) for function in functions), *numbers]
         for path, child in modules:
             held = vars(child)
             before = self._note(path, held)
-            self._dicts += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
+            self._tables += [(path, held[name], held[name].copy()) for name in _OF_MODULES]
             waiting.append((type(child).__name__, type(child)))
             for name, value in held.items():
                 if type(value) in ATOMS or name in MODULES_OWN or "_hooks" in name or _is_numbers(value):
@@ -188,9 +191,8 @@ class State:
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
-        for _, one, members in self._dicts:
-            if not _holds(one, members):  # others may read it meanwhile
-                _set(one, members)
+        for _, one, members in self._altered():  # others are read by somebody else meanwhile, maybe
+            _set(one, members)
         anew: dict[int, Any] = {}  # one for those that several modules share
         for held, name in self._made_anew:
             held[name] = anew.setdefault(id(held[name]), held[name].copy())
@@ -225,13 +227,17 @@ class State:
         for cache in self._caches:
             cache.cache_clear()
 
+    def _altered(self) -> list[Held]:
+        """The dictionaries that hold something else."""
+        groups = (self._tables, self._dicts)
+        return [each for group in groups if not _alike(group) for each in group if not _alike([each])]
+
     def _places(self) -> Iterator[tuple[str, Any, Any]]:
         """Each place where a value may be another than it was: its name, what is there, and what was."""
         of_classes = [(kind.__name__, dict(vars(kind)), attributes) for kind, attributes in self._classes]
-        for whose, held, before in (*self._dicts, *of_classes):
-            if not _holds(held, before):
-                names = {**before, **dict.copy(held)}
-                yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, UNSET), before.get(n, UNSET)) for n in names)
+        for whose, held, before in (*self._altered(), *of_classes):
+            names = {**before, **dict.copy(held)}
+            yield from ((f"{whose}.{n}".lstrip("."), dict.get(held, n, UNSET), before.get(n, UNSET)) for n in names)
         yield from self._lists
         yield from ((f"{whose}.{name}", getattr(one, name, UNSET), value) for whose, one, name, value in self._slots)
         yield from ((name, known.get(name, UNSET), value) for known, name, value in self._globals)
@@ -249,9 +255,11 @@ def _is_numbers(value: Any) -> bool:
     return type(value) is tuple and all(type(one) is int for one in value)
 
 
-def _holds(one: dict[Any, Any], members: dict[Any, Any]) -> bool:
-    """Whether a dictionary has these very values, in this order."""
-    return len(one) == len(members) and all(map(is_, dict.values(one), members.values()))
+def _alike(group: list[Held]) -> bool:
+    """Whether all these dictionaries have the very values they had, in the same order."""
+    now, before = [held for _, held, _ in group], [members for _, _, members in group]
+    values, values_then = (chain.from_iterable(map(dict.values, each)) for each in (now, before))
+    return [*map(len, now)] == [*map(len, before)] and all(map(is_, values, values_then))
 
 
 def _set(one: dict[Any, Any], members: dict[Any, Any]) -> None:
