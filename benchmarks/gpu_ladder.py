@@ -31,8 +31,9 @@ import logging
 import os
 import sys
 import warnings
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -47,10 +48,11 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.zoo_models import torchvision_beside_a_cpu_build
+from course_utils.allocator import Requests
 from course_utils.machine.context import context
 from course_utils.machine.hardware import device
 from course_utils.memory import StepTrace
-from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
+from course_utils.techniques.capacity import FITS, NO, TIGHT, demand, fit
 from course_utils.trace import training_step
 from course_utils.trace.operators import AUTOCAST
 from course_utils.units import MIB, CourseError
@@ -62,6 +64,7 @@ CARD = device("RTX 3090")
 # Of batches that failed, at most this share may be called fits; of those that ran, at most this share no; and of the
 # networks at least this share must meet the very rung: fits where it ran, not where it failed.
 FALSELY_FITS, FALSELY_NO, MET = 0.03, 0.02, 0.92
+NEAR = 8  # MiB
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Verdict:
     state: str
     decided: str
     left_mib: int
+    needs_mib: int  # the least that the replay gets through in, scratch memory included, to NEAR
     channels_last: int | None = None  # the largest batch that ran in the other layout; None where it is not known
 
     @property
@@ -185,10 +189,17 @@ def asked(row: dict[str, str]) -> tuple[list[Verdict], str]:
         if row[column]:
             batch = int(row[column])
             said = fit(step.at(batch), CARD, taken=context(CARD, "eager"))
+            needs = least_room(demand(step.at(batch)).scratch)
             left = (said.card_bytes - said.tensor_bytes) // MIB
             other = int(row["channels_last_measured"]) if row.get("channels_last_measured") else None
-            found.append(Verdict(row["model"], row["layout"], batch, ran, said.state, said.decided, left, other))
+            found.append(Verdict(row["model"], row["layout"], batch, ran, said.state, said.decided, left, needs, other))
     return found, ""
+
+
+def least_room(requests: Requests) -> int:
+    """MiB of the smallest card on which the allocator gets through, to NEAR: by bisection, as if all larger ones do."""
+    low, high = requests.least_bytes // (NEAR * MIB), -(-requests.reserved_bytes // (NEAR * MIB))
+    return NEAR * (low + bisect_left(range(low, high), True, key=lambda size: requests.fit_in(size * NEAR * MIB)))
 
 
 _KEPT: list[object] = []  # of each process
@@ -217,6 +228,21 @@ def rates(found: list[Verdict]) -> dict[str, int]:
     count = {f"{word} {state}": sum(one.state == state for one in batches)
              for word, batches in (("ran", ran), ("failed", failed)) for state in (FITS, TIGHT, NO)}  # fmt: skip
     return {"networks": len(networks), "met": len(networks - missed), "ran": len(ran), "failed": len(failed), **count}
+
+
+def best_limit(found: list[Verdict], figure: Callable[[Verdict], int]) -> int:
+    """How many networks the best of all limits on one figure meets: what is below it said to fit, all else not.
+
+    Of limits with which no more than FALSELY_FITS of the batches that failed are called fits.
+    """
+    failed = sum(not one.ran for one in found)
+
+    def met(limit: int) -> int:
+        wrong = [one for one in found if (figure(one) <= limit) is not one.ran]
+        allowed = sum(not one.ran for one in wrong) <= FALSELY_FITS * failed
+        return len({one.model for one in found} - {one.model for one in wrong}) if allowed else 0
+
+    return max(met(figure(one)) for one in found)
 
 
 def agreement(found: list[Verdict]) -> dict[str, int]:
@@ -252,6 +278,10 @@ def gpu_ladder(path: Path = LADDER) -> None:
     CONSOLE.print(
         f"{twice['same']} of {twice['both']} networks got one batch in both layouts; of these {twice['met']} meet it"
     )
+    held = CARD.memory_bytes // MIB
+    for what, figure in (("tensors", lambda one: held - one.left_mib), ("the replay", lambda one: one.needs_mib)):
+        most = best_limit(found, figure)
+        CONSOLE.print(f"no limit on {what} meets more than {most} networks and the bound of failed batches")
     for line in unknown:
         CONSOLE.print(f"not asked: {line}")
     for name, row in said.items():
