@@ -226,11 +226,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
             args = (args[0], self.known.without_masks(args[1], self.device))
         if isinstance(values, Tensor):
             return torch.empty(values.shape, dtype=values.dtype, device=self.device)
-        if operator.shortcut is not None:
-            out = operator.shortcut(args, kwargs)
-            if out is not NotImplemented:
-                return out
-        return func(*args, **kwargs)
+        out = NotImplemented if operator.shortcut is None else operator.shortcut(args, kwargs)
+        return func(*args, **kwargs) if out is NotImplemented else out
 
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Send a tensor made out of nothing, such as `torch.zeros(...)` in a forward, to where the traced ones are."""
