@@ -17,7 +17,7 @@ from course_utils.memory import StepTrace
 from course_utils.surroundings import no_garbage_collection
 from course_utils.trace.assumptions import STANDING
 from course_utils.trace.copying import is_compiled
-from course_utils.trace.inputs import Spec, StepSpec, check_inputs
+from course_utils.trace.inputs import Spec, StepSpec
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
 from course_utils.trace.refusals import LeakError, TraceError, cause
 from course_utils.trace.runs import PRECISIONS
@@ -135,7 +135,6 @@ def training_step(
             raise TraceError("inputs needs a loss: loss=lambda model, batch: ..., which returns one number")
         step = StepSpec(inputs, _call, loss or _call, sizes or {}, accumulate, keep_output)
     step = replace(step, zero_grad=zero_grad, set_to_none=set_to_none)
-    check_inputs(step.inputs, step.sizes)
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
         "accumulate": accumulate, "inputs": inputs,
@@ -151,9 +150,7 @@ def _step_trace(tracer: Tracer, settings: dict[str, object]) -> StepTrace:
         unknown = [n for n in sizes if n not in tracer.step.sizes]
         if unknown:
             raise TraceError(f"no shape has a size {unknown[0]!r}: name it in a spec, as in Spec(({unknown[0]!r},))")
-        other = tracer.resized(sizes)
-        check_inputs(other.step.inputs, other.step.sizes)
-        return _step_trace(other, settings)
+        return _step_trace(tracer.resized(sizes), settings)
 
     return StepTrace(
         tracer.name, tape, tracer.tape_at, why, settings, tuple(tracer.assumptions), dict(tracer.step.sizes), resized
