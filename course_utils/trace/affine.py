@@ -89,11 +89,9 @@ def make_tape(
         for layer, shape in small.layer_shapes.items()
     }
     end = len(events)  # one past the last event
-    role = np.array([storage.role for storage in storages], dtype=np.int64)
-    death = np.array([storage.death for storage in storages], dtype=np.int64)
+    role, birth, death = np.array([(one.role, one.birth, one.death) for one in storages], dtype=np.int64).T
     if update is not None and clears:
-        born = np.array([storage.birth for storage in storages]) > 0
-        death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
+        death[(role == ROLE["weight gradients"]) & (birth > 0) & (death >= ALIVE)] = end - 1  # zero_grad frees them
     for place, event in {} if update is None else update.freed.items():
         if (handed := small.handed[place]) is not None:
             death[handed] = len(small.events) + event
@@ -110,7 +108,7 @@ def make_tape(
         per_sample=per_sample,
         role=role,
         layer=np.array([code[storage.layer] for storage in storages], dtype=np.int64),
-        birth=np.array([storage.birth for storage in storages], dtype=np.int64),
+        birth=birth,
         death=np.minimum(death, end),
         is_map=np.array([storage.is_map for storage in storages], dtype=np.bool_),
         event_ops=tuple(event.op for event in events),
