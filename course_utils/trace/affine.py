@@ -53,20 +53,14 @@ def make_tape(
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
-    clears: bool = True,
+    clears: bool,
 ) -> Tape:
     """The forward and backward pass, the update and zero_grad one after the other.
 
-    Args:
-        small: the forward and backward pass at the first of `batches`.
-        large: the same at the second; `small` itself makes a tape of it alone, every size fixed.
-        batches: the two batches, the smaller one first.
-        update: the optimizer's step; None for inference.
-        layer_parameters: layer -> number of parameters it owns.
-        clears: whether the step ends with a zero_grad that frees the gradients.
+    Forward and backward ran at both `batches`, the smaller one first; one run given twice makes a tape of it alone,
+    every size fixed. Inference has no update. A step that `clears` ends with a zero_grad that frees the gradients.
 
-    Raises:
-        NotAffine: the two runs differ by more than sizes that grow in proportion to the batch.
+    Raises NotAffine where the two runs differ by more than sizes that grow in proportion to the batch.
     """
     if large is not small:
         _check_same_step(small, large, batches)

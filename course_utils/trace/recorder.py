@@ -41,18 +41,13 @@ _next_node = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
 class Recorder(Unwrapped, TorchDispatchMode):
-    """Records what runs while it is active into `record`.
-
-    Args:
-        bottom: what the bottom entry of `modules` stands for.
-        device: where the step's tensors are: "meta", or "cpu" for fake ones.
-        host_counts: False where tensors in host memory are not on the card, and not noted.
-        fake: whether the step runs on fake tensors.
-    """
+    """Records what runs while it is active into `record`."""
 
     def __init__(self, bottom: str, device: str, host_counts: bool = True, fake: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bottom, self.device, self.host_counts = bottom, device, host_counts
+        self.bottom = bottom  # what the bottom entry of `modules` stands for
+        self.device = device  # where the step's tensors are: "meta", or "cpu" for fake ones
+        self.host_counts = host_counts  # False where tensors in host memory are not on the card, and not noted
         self.record = Run()
         self.phase = FORWARD  # set by whoever runs the step
         self.modules = [bottom]  # paths of those being run, innermost last; the bottom entry: what no module runs
