@@ -17,7 +17,7 @@ from course_utils.memory import StepTrace
 from course_utils.surroundings import no_garbage_collection
 from course_utils.trace.assumptions import STANDING
 from course_utils.trace.copying import is_compiled
-from course_utils.trace.inputs import Spec, StepSpec, check_inputs
+from course_utils.trace.inputs import Spec, StepSpec
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
 from course_utils.trace.refusals import LeakError, TraceError, cause
 from course_utils.trace.runs import PRECISIONS
@@ -123,10 +123,16 @@ def training_step(
         raise TraceError(f"{lazy[0]} has no shape yet: run the network once on a sample, then trace it")
     name = name or type(module._orig_mod if is_compiled(module) else module).__name__
     if inputs is None:
-        specs = _short(input_shape, input_dtype, target_shape, target_dtype)
+        try:
+            x = Spec(input_shape, input_dtype)  # type: ignore[arg-type]
+        except (TraceError, TypeError):
+            raise TraceError(
+                f"input_shape must be a tuple of whole numbers (one sample, no batch), got {input_shape!r}"
+            ) from None
         step = StepSpec(
-            specs, lambda model, batch: model(batch[0]), _criterion(criterion, classes, name, optimizer is not None),
-            sizes or {}, accumulate, keep_output, ("input", "labels"), labels=1, told=f"input_shape={input_shape}",
+            (x, Spec(target_shape, target_dtype)), lambda model, batch: model(batch[0]),
+            _criterion(criterion, classes, name), sizes or {}, accumulate, keep_output, ("input", "labels"), labels=1,
+            told=f"input_shape={input_shape}",
         )  # fmt: skip
     else:
         if input_shape is not None:
@@ -135,7 +141,6 @@ def training_step(
             raise TraceError("inputs needs a loss: loss=lambda model, batch: ..., which returns one number")
         step = StepSpec(inputs, _call, loss or _call, sizes or {}, accumulate, keep_output)
     step = replace(step, zero_grad=zero_grad, set_to_none=set_to_none)
-    check_inputs(step.inputs, step.sizes)
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
         "accumulate": accumulate, "inputs": inputs,
@@ -151,9 +156,7 @@ def _step_trace(tracer: Tracer, settings: dict[str, object]) -> StepTrace:
         unknown = [n for n in sizes if n not in tracer.step.sizes]
         if unknown:
             raise TraceError(f"no shape has a size {unknown[0]!r}: name it in a spec, as in Spec(({unknown[0]!r},))")
-        other = tracer.resized(sizes)
-        check_inputs(other.step.inputs, other.step.sizes)
-        return _step_trace(other, settings)
+        return _step_trace(tracer.resized(sizes), settings)
 
     return StepTrace(
         tracer.name, tape, tracer.tape_at, why, settings, tuple(tracer.assumptions), dict(tracer.step.sizes), resized
@@ -166,19 +169,7 @@ def _call(model: nn.Module, batch: Any) -> Any:
     return model(*batch) if isinstance(batch, (list, tuple)) else model(batch)
 
 
-def _short(
-    input_shape: Any, input_dtype: torch.dtype, target_shape: tuple[int | str, ...], target_dtype: torch.dtype
-) -> tuple[Spec, Spec]:
-    try:
-        x = Spec(input_shape, input_dtype)
-    except (TraceError, TypeError):
-        raise TraceError(
-            f"input_shape must be a tuple of whole numbers (one sample, no batch), got {input_shape!r}"
-        ) from None
-    return x, Spec(target_shape, target_dtype)
-
-
-def _criterion(criterion: Criterion, classes: int | None, name: str, training: bool) -> Callable[..., Tensor]:
+def _criterion(criterion: Criterion, classes: int | None, name: str) -> Callable[..., Tensor]:
     """The loss of the short form, with what can be said of an output that does not fit."""
 
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -191,13 +182,13 @@ def _criterion(criterion: Criterion, classes: int | None, name: str, training: b
                 )
         elif classes is not None and (output.dim() < 2 or output.shape[1] != classes):
             shape = ("batch", *output.shape[1:])
-            last = output.dim() > 2 and output.shape[-1] == classes
-            advice = (
-                ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
-                "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
-            )
             said = f"{name} returns shape ({', '.join(map(str, shape))}), but classes={classes}"
-            raise TraceError(said + advice if last else said)
+            if output.dim() > 2 and output.shape[-1] == classes:
+                said += (
+                    ": they come last, and cross entropy takes them second, so give criterion=lambda out, y: "
+                    "cross_entropy(out.flatten(0, -2), y.flatten()) and target_shape"
+                )
+            raise TraceError(said)
         try:
             return criterion(output, y)
         except Exception as error:

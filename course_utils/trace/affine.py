@@ -53,20 +53,14 @@ def make_tape(
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
-    clears: bool = True,
+    clears: bool,
 ) -> Tape:
     """The forward and backward pass, the update and zero_grad one after the other.
 
-    Args:
-        small: the forward and backward pass at the first of `batches`.
-        large: the same at the second; `small` itself makes a tape of it alone, every size fixed.
-        batches: the two batches, the smaller one first.
-        update: the optimizer's step; None for inference.
-        layer_parameters: layer -> number of parameters it owns.
-        clears: whether the step ends with a zero_grad that frees the gradients.
+    Forward and backward ran at both `batches`, the smaller one first; one run given twice makes a tape of it alone,
+    every size fixed. Inference has no update. A step that `clears` ends with a zero_grad that frees the gradients.
 
-    Raises:
-        NotAffine: the two runs differ by more than sizes that grow in proportion to the batch.
+    Raises NotAffine where the two runs differ by more than sizes that grow in proportion to the batch.
     """
     if large is not small:
         _check_same_step(small, large, batches)
@@ -89,11 +83,9 @@ def make_tape(
         for layer, shape in small.layer_shapes.items()
     }
     end = len(events)  # one past the last event
-    role = np.array([storage.role for storage in storages], dtype=np.int64)
-    death = np.array([storage.death for storage in storages], dtype=np.int64)
+    role, birth, death = np.array([(one.role, one.birth, one.death) for one in storages], dtype=np.int64).T
     if update is not None and clears:
-        born = np.array([storage.birth for storage in storages]) > 0
-        death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
+        death[(role == ROLE["weight gradients"]) & (birth > 0) & (death >= ALIVE)] = end - 1  # zero_grad frees them
     for place, event in {} if update is None else update.freed.items():
         if (handed := small.handed[place]) is not None:
             death[handed] = len(small.events) + event
@@ -110,7 +102,7 @@ def make_tape(
         per_sample=per_sample,
         role=role,
         layer=np.array([code[storage.layer] for storage in storages], dtype=np.int64),
-        birth=np.array([storage.birth for storage in storages], dtype=np.int64),
+        birth=birth,
         death=np.minimum(death, end),
         is_map=np.array([storage.is_map for storage in storages], dtype=np.bool_),
         event_ops=tuple(event.op for event in events),

@@ -129,13 +129,7 @@ def hooks_of(module: nn.Module) -> Iterator[Any]:
 
 
 class OnShapes:
-    """Makes copies whose tensors have shapes and no data, one of each thing.
-
-    Args:
-        empty: makes what stands for a tensor.
-        stays: what stands for a tensor found outside of networks that keeps its values, itself or a copy; else None.
-        marked: called with every parameter that has hooks, once it has its gradient, before these hooks run.
-    """
+    """Makes copies whose tensors have shapes and no data, one of each thing."""
 
     def __init__(
         self,
@@ -143,7 +137,9 @@ class OnShapes:
         stays: Callable[[Tensor], Tensor | None] = lambda tensor: None,
         marked: Callable[[Tensor], None] | None = None,
     ) -> None:
-        self.empty, self.stays, self.marked = empty, stays, marked
+        self.empty = empty  # makes what stands for a tensor
+        self.stays = stays  # what stands for one outside of networks that keeps its values, itself or a copy; else None
+        self.marked = marked  # called with every parameter that has hooks, once it has its gradient, before these run
         self._hooked: set[int] = set()  # parameters whose hooks are copied
         self.memo: dict[int, Any] = {}
         self.originals: list[Any] = []  # kept, so that no other thing takes their ids

@@ -67,6 +67,21 @@ class StepSpec:
     zero_grad: str | None = None
     set_to_none: bool = True  # whether clearing frees them; if not, they are overwritten with zeros
 
+    def __post_init__(self) -> None:
+        leaves, _ = tree_flatten_with_path(self.inputs)
+        if not leaves:
+            raise TraceError("inputs is empty: give a Spec, or a list, tuple or dict of them")
+        for path, spec in leaves:
+            where = f"inputs{keystr(path)}"
+            if not isinstance(spec, Spec):
+                raise TraceError(f"{where} must be a Spec (shape of one sample, dtype), got {type(spec).__name__}")
+            for n in spec.shape:
+                if isinstance(n, str) and n not in self.sizes:
+                    raise TraceError(f"{where} has the size {n!r}: say how large it is, with sizes={{{n!r}: ...}}")
+        for n, value in self.sizes.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise TraceError(f"the size {n!r} must be a whole number of 1 or more, got {value!r}")
+
     @property
     def clears_at_end(self) -> bool:
         """Whether no gradient is alive from one step to the next."""
@@ -93,20 +108,3 @@ class StepSpec:
         rows = [spec for _, spec in tree_flatten_with_path(self.inputs)[0] if not spec.dtype.is_floating_point]
         values = [prod(self.sizes[n] if isinstance(n, str) else n for n in spec.shape) for spec in rows]
         return SMALL_BATCH, LARGE_BATCH_OF_ROWS if max(values, default=1) >= LONG_ROW else LARGE_BATCH
-
-
-def check_inputs(inputs: Any, sizes: dict[str, int]) -> None:
-    """Raise TraceError unless `inputs` is a tree of specs whose named sizes are all given."""
-    leaves, _ = tree_flatten_with_path(inputs)
-    if not leaves:
-        raise TraceError("inputs is empty: give a Spec, or a list, tuple or dict of them")
-    for path, spec in leaves:
-        where = f"inputs{keystr(path)}"
-        if not isinstance(spec, Spec):
-            raise TraceError(f"{where} must be a Spec (shape of one sample, dtype), got {type(spec).__name__}")
-        for n in spec.shape:
-            if isinstance(n, str) and n not in sizes:
-                raise TraceError(f"{where} has the size {n!r}: say how large it is, with sizes={{{n!r}: ...}}")
-    for n, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise TraceError(f"the size {n!r} must be a whole number of 1 or more, got {value!r}")

@@ -40,12 +40,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from course_utils.trace.fakes import Unwrapped
 from course_utils.trace.operators import READS_IN_ORDER, TOUCHES_FEW
 from course_utils.trace.record import Event
-from course_utils.trace.shortcuts import SHORTCUTS
 
 # Bytes a cuBLAS handle asks of the allocator by default on cards before Hopper: 2 x 4096 KiB + 8 x 16 KiB
 # (CUBLAS_WORKSPACE_CONFIG ":4096:2:16:8"). On Hopper it is 32 MiB.
@@ -137,12 +134,3 @@ def _group_norm_scratch(x: Tensor, mean: Tensor, a_channel: int, two_a_group: bo
     if two_a_group:
         count += 2 * mean.numel()
     return count * max(4, x.element_size())
-
-
-class WritesSkipped(Unwrapped, TorchDispatchMode):
-    """Runs shortcuts where there are any, so that an optimizer makes its state quickly: its record does not matter."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        shortcut = SHORTCUTS.get(func)
-        out = NotImplemented if shortcut is None else shortcut(args, kwargs or {})
-        return func(*args, **(kwargs or {})) if out is NotImplemented else out

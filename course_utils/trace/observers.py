@@ -35,13 +35,9 @@ class Call:
 
 
 class Observer:
-    """One concern.
+    """One concern."""
 
-    Attributes:
-        operators: the names of those it wants to see; None for all.
-    """
-
-    operators: frozenset[str] | None = None
+    operators: frozenset[str] | None = None  # the names of those it wants to see; None for all
 
     def see(self, call: Call, record: Run) -> None:
         """Look at a call before its event is added to the record."""
@@ -71,19 +67,12 @@ class CpuDifferences(Observer):
     def see(self, call: Call, record: Run) -> None:
         """Look for each difference, until there is one."""
         if not self.found:
+            unseen = (t for t, index in zip(call.inputs, call.read, strict=True) if index is None)
             self.found = (
-                self._made_unseen(call)
+                any(tensor.is_meta and tensor.numel() for tensor in unseen)  # `torch.tensor(...)`: no mode sees it
                 or any(tensor.dtype in HALF for tensor in call.outputs)  # norms keep statistics of another dtype
                 or (call.op in NOTICED["unlike_cpu"] and self._by_name(call, record))
             )
-
-    @staticmethod
-    def _made_unseen(call: Call) -> bool:
-        """`torch.tensor(...)` makes a meta tensor that no mode sees."""
-        return None in call.read and any(
-            index is None and tensor.is_meta and tensor.numel()
-            for index, tensor in zip(call.read, call.inputs, strict=True)
-        )
 
     @staticmethod
     def _by_name(call: Call, record: Run) -> bool:
@@ -101,10 +90,7 @@ class HostTensors(Observer):
     names: dict[int, str]  # by the address of a storage
 
     def see(self, call: Call, record: Run) -> None:
-        """Look for one that meets traced tensors; a number may, and what is moved or copied to them.
-
-        Raises ValueError, naming the tensor.
-        """
+        """Look for one that meets traced tensors; a number may, and what is moved or copied to them."""
         check_devices(call.op, call.inputs, self.names)
 
 

@@ -6,7 +6,6 @@ was made of the network's own parameters, and not of those handed over, is copie
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,13 +47,12 @@ def as_on(optimizers: Iterable[Optimizer], on_cuda: bool) -> None:
 
 
 class UpdateTracer:
-    """Traces the update of one network's parameters.
+    """Traces the update of one network's parameters."""
 
-    Args:
-        chosen: a name of OPTIMIZERS, or a function of a list of parameters that returns an optimizer or several.
-        own: each parameter and buffer of the network as its owner knows it -> the parameter of the copy, None for a
-            buffer.
-    """
+    parameters: list[nn.Parameter]  # that stand for the network's, with their gradients
+    layers: list[str]  # whose each is
+    optimizers: list[Optimizer]  # that update them
+    network: list[Tensor]  # all that are the network's, and no optimizer's
 
     def __init__(
         self,
@@ -63,7 +61,10 @@ class UpdateTracer:
         on_cuda: bool,
         assume: Callable[[str], None],
     ) -> None:
-        self.chosen, self.own, self.on_cuda, self.assume = chosen, list(own), on_cuda, assume
+        self.chosen = chosen  # a name of OPTIMIZERS, or a function of a list of parameters
+        # The network's parameters and buffers as its owner knows them -> the copy's parameters, None for buffers.
+        self.own = list(own)
+        self.on_cuda, self.assume = on_cuda, assume
         self.fakes: Fakes | None = None  # on a device that fused kernels exist for
         self.device = "meta"
         self.numbers: AbstractContextManager[Any] = nullcontext()
@@ -88,33 +89,35 @@ class UpdateTracer:
 
     def _update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
         with self.fakes or nullcontext():
-            made = [nn.Parameter(self._empty(parameter)) for parameter in trained]
-            optimizers, network = self._made_of(made, trained)
-            functions = [function for one in optimizers for function in (one.step, *_hooks(one))]
-            beside = State((), [self.chosen, *functions])
+            self.parameters, self.layers = [nn.Parameter(self._empty(parameter)) for parameter in trained], layers
+            self.optimizers, self.network = self._made_of(self.parameters, trained)
+            functions: list[Any] = [self.chosen]
+            for one in self.optimizers:
+                functions += [one.step, *one._optimizer_step_pre_hooks.values()]
+                functions += one._optimizer_step_post_hooks.values()
+            beside = State((), functions)
             beside.look()
             try:
-                return self._steady(_Made(made, layers, optimizers, network))
+                return self._steady()
             finally:
                 beside.put_back()
 
     def _empty(self, tensor: Tensor) -> Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
 
-    def _steady(self, of: "_Made") -> Update:
+    def _steady(self) -> Update:
         """The first step after which the optimizers hold as much as before."""
         fake = self.fakes is not None
-        for parameter in of.parameters:
+        for parameter in self.parameters:
             parameter.grad = torch.empty_like(parameter)
         fused = _AsOnTarget(self.on_cuda, fake)
-        quick = kernels.WritesSkipped()  # type: ignore[no-untyped-call]
-        with fused, quick, self.numbers:
-            for optimizer in of.optimizers:
+        with fused, self.numbers:
+            for optimizer in self.optimizers:
                 optimizer.step()  # makes the state, which the first step of a real run does too
         left: list[Left] = []  # what the step before left, wherever it is kept
         for _ in range(STEPS):
             recorder = Recorder(OPTIMIZER, self.device, fake or not self.on_cuda, fake)
-            handed = of.watch(recorder)
+            handed = self._watch(recorder)
             while left:
                 storage, shape, _, layer, is_map, on_host = left.pop()
                 recorder.watch(storage, shape, ROLE["optimizer state"], layer, is_map, on_host)
@@ -123,18 +126,18 @@ class UpdateTracer:
             before = len(storages)
             recorder.phase = UPDATE
             with fused, recorder, self.numbers:
-                for optimizer in of.optimizers:
+                for optimizer in self.optimizers:
                     optimizer.step()
                 recorder.closed = True
             left = recorder.left_behind()
             if any(recorder.alive[one[0]._cdata] >= before for one in left):  # made in the step, or found in it
-                left = of.tell(left, recorder)
+                left = self._tell(left, recorder)
             recorder.storages.clear()  # what waits for their deaths holds the recorder
             state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
             after = [storages[i].size for i in state if storages[i].death == ALIVE]
             if sorted(after) == sorted(storages[i].size for i in state if i < before):
-                held_by_them = {*map(id, updated(reached(of.optimizers, Optimizer)))}
-                uncleared = [i for i, one in enumerate(of.parameters) if id(one) not in held_by_them]
+                held_by_them = {*map(id, updated(reached(self.optimizers, Optimizer)))}
+                uncleared = [i for i, one in enumerate(self.parameters) if id(one) not in held_by_them]
                 deaths = {place: storages[index].death for place, index in enumerate(handed)}
                 freed = {place: death for place, death in deaths.items() if death != ALIVE}
                 return Update(recorder.record, state, before, uncleared, freed)
@@ -195,20 +198,10 @@ class UpdateTracer:
             shapes.tell(tensor, twin)
         return shapes
 
-
-@dataclass
-class _Made:
-    """What an update is traced on."""
-
-    parameters: list[nn.Parameter]  # that stand for the network's, with their gradients
-    layers: list[str]  # whose each is
-    optimizers: list[Optimizer]  # that update them
-    network: list[Tensor]  # all that are the network's, and no optimizer's
-
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         return state_of(self.optimizers, dict(zip(map(id, self.parameters), self.layers, strict=True)), self.network)
 
-    def watch(self, recorder: Recorder) -> list[int]:
+    def _watch(self, recorder: Recorder) -> list[int]:
         """Note all that exists before a step. Returns the storages of gradients, then those of parameters."""
         weights, gradients = [], []
         for parameter, layer in zip(self.parameters, self.layers, strict=True):
@@ -220,7 +213,7 @@ class _Made:
         recorder.watch_all(self._state(), ROLE["optimizer state"])
         return [*gradients, *weights]
 
-    def tell(self, left: list[Left], recorder: Recorder) -> list[Left]:
+    def _tell(self, left: list[Left], recorder: Recorder) -> list[Left]:
         """Let what a step left be state, but for gradients and weights. Returns the rest."""
         layers = {tensor.untyped_storage()._cdata: layer for layer, tensor in self._state()}
         gradients = [one.grad for one in self.parameters if one.grad is not None]
@@ -230,10 +223,6 @@ class _Made:
             known = recorder.record.storages[recorder.alive[address]]
             known.role, known.layer = ROLE["optimizer state"], layers.get(address, known.layer)
         return left
-
-
-def _hooks(optimizer: Optimizer) -> list[Any]:
-    return [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
 
 
 def updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
@@ -271,7 +260,10 @@ def state_of(
 
 
 class _AsOnTarget(Unwrapped, TorchDispatchMode):
-    """Fused kernels write in place and make nothing; what is made out of nothing is with the weights, or is refused."""
+    """Fused kernels write in place and make nothing; what is made out of nothing is with the weights, or is refused.
+
+    Runs shortcuts where there are any, so that an optimizer makes its state quickly.
+    """
 
     def __init__(self, on_cuda: bool, fake: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -280,7 +272,11 @@ class _AsOnTarget(Unwrapped, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name.startswith("aten::_fused_"):
             return None
-        kwargs, operator, tensors = kwargs or {}, look_up(func), kernels.flat_tensors(args)
+        kwargs, operator = kwargs or {}, look_up(func)
+        out = NotImplemented if operator.shortcut is None else operator.shortcut(args, kwargs)
+        if out is not NotImplemented:
+            return out
+        tensors = kernels.flat_tensors(args)
         if not self.fake and self.on_cuda:
             check_devices(operator.name, tensors, {})
         elif not self.fake and operator.takes_device and operator.name != "scalar_tensor" and args and not tensors:

@@ -124,13 +124,11 @@ def assume(what: str) -> None:
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Any:  # fmt: skip
     kernel = _cuda_kernel(query, key, value, attn_mask, enable_gqa)
-    out: Tensor
     if kernel == "unfused":
         options = {"scale": scale, "enable_gqa": enable_gqa}
-        out = aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
-        return out
+        return aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
     if kernel == "flash":
         width = query.shape[-1]
         scale = width**-0.5 if scale is None else scale
@@ -145,14 +143,13 @@ def _attention(
         bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     efficient = aten._scaled_dot_product_efficient_attention
-    out = efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
-    return out
+    return efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
 
 
 def _attention_of_cpu(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Any:  # fmt: skip
     """What torch chooses for fake CPU tensors of the same shapes; on meta tensors by itself it never fuses."""
     described = tuple(
         None if t is None else (tuple(t.shape), t.stride(), t.dtype, t.requires_grad)
@@ -161,14 +158,12 @@ def _attention_of_cpu(
     allowed = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(), torch.is_grad_enabled()
     options = (dropout_p, is_causal, scale, enable_gqa)
     if not _cpu_fuses(described, allowed, options):
-        out: Tensor = overload("scaled_dot_product_attention").decompose(
+        return overload("scaled_dot_product_attention").decompose(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        return out
     bias = _as_bias(attn_mask, query)
     fused = aten._scaled_dot_product_flash_attention_for_cpu
-    out = fused(query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale)[0]
-    return out
+    return fused(query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale)[0]
 
 
 class _Operators(TorchDispatchMode):
@@ -225,14 +220,12 @@ def _as_bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
 # -- Kernels that CUDA has and shapes do not ---------------------------------------------------------------------------
 
 
-def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """Half precision in, float32 out, in one kernel."""
     if x.dtype == torch.float16 and dtype == torch.float32:
         with torch.autocast("cpu", enabled=False):
-            out: Tensor = aten._softmax(x, dim, True)
-    else:
-        out = aten.softmax.int.decompose(x, dim, dtype)
-    return out
+            return aten._softmax(x, dim, True)
+    return aten.softmax.int.decompose(x, dim, dtype)
 
 
 def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:

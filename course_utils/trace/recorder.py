@@ -18,18 +18,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.memory import ROLE
-from course_utils.trace import kernels
+from course_utils.trace import kernels, observers
 from course_utils.trace.fakes import Unwrapped, is_real
 from course_utils.trace.known import KnownValues
-from course_utils.trace.observers import (
-    Accumulation,
-    BranchSums,
-    Call,
-    CpuDifferences,
-    Observer,
-    OverwrittenViews,
-    WeightCopies,
-)
+from course_utils.trace.observers import Call
 from course_utils.trace.operators import MIXES_DEVICES, WRITES_A_NUMBER
 from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run, Storage
 from course_utils.trace.schemas import Operator, look_up
@@ -49,30 +41,18 @@ _next_node = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
 class Recorder(Unwrapped, TorchDispatchMode):
-    """Records what runs while it is active into `record`.
-
-    Args:
-        bottom: what the bottom entry of `modules` stands for.
-        device: where the step's tensors are: "meta", or "cpu" for fake ones.
-        host_counts: False where tensors in host memory are not on the card, and not noted.
-        fake: whether the step runs on fake tensors.
-
-    Attributes:
-        phase: FORWARD, BACKWARD or UPDATE; set by whoever runs the step.
-        modules: paths of the modules being run, innermost last; the bottom entry stands for what no module runs.
-        layer_of_parameter: id of a parameter -> layer, for the gradients that accumulate there.
-        closed: set once the step is over: what dies from then on is alive to the end.
-        observers: one a concern; each is an attribute, too, for whoever reads its findings.
-    """
+    """Records what runs while it is active into `record`."""
 
     def __init__(self, bottom: str, device: str, host_counts: bool = True, fake: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bottom, self.device, self.host_counts = bottom, device, host_counts
+        self.bottom = bottom  # what the bottom entry of `modules` stands for
+        self.device = device  # where the step's tensors are: "meta", or "cpu" for fake ones
+        self.host_counts = host_counts  # False where tensors in host memory are not on the card, and not noted
         self.record = Run()
-        self.phase = FORWARD
-        self.modules = [bottom]
-        self.layer_of_parameter: dict[int, str] = {}
-        self.closed = False
+        self.phase = FORWARD  # set by whoever runs the step
+        self.modules = [bottom]  # paths of those being run, innermost last; the bottom entry: what no module runs
+        self.layer_of_parameter: dict[int, str] = {}  # by id, for the gradients that accumulate there
+        self.closed = False  # set once the step is over: what dies from then on is alive to the end
         self._copies_to = ""  # where the copy that is asked for goes
         self.known = KnownValues(fake)
         self.alive: dict[int, int] = {}  # address of a storage -> its number
@@ -83,12 +63,12 @@ class Recorder(Unwrapped, TorchDispatchMode):
         self._first = 0  # number of the first storage that is seen after `begin`
         self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
 
-        self.weight_copies = WeightCopies()
-        self.branch_sums = BranchSums()
-        self.accumulation = Accumulation()
-        self.cpu_differences = CpuDifferences()
-        self.overwritten_views = OverwrittenViews()
-        self.observers: list[Observer] = [self.weight_copies, self.branch_sums, self.accumulation]
+        self.weight_copies = observers.WeightCopies()  # each an attribute, too, for whoever reads its findings
+        self.branch_sums = observers.BranchSums()
+        self.accumulation = observers.Accumulation()
+        self.cpu_differences = observers.CpuDifferences()
+        self.overwritten_views = observers.OverwrittenViews()
+        self.observers: list[observers.Observer] = [self.weight_copies, self.branch_sums, self.accumulation]
         if host_counts and device == "meta":
             self.observers.append(self.cpu_differences)
         if fake:
@@ -241,11 +221,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
             args = (args[0], self.known.without_masks(args[1], self.device))
         if isinstance(values, Tensor):
             return torch.empty(values.shape, dtype=values.dtype, device=self.device)
-        if operator.shortcut is not None:
-            out = operator.shortcut(args, kwargs)
-            if out is not NotImplemented:
-                return out
-        return func(*args, **kwargs)
+        out = NotImplemented if operator.shortcut is None else operator.shortcut(args, kwargs)
+        return func(*args, **kwargs) if out is NotImplemented else out
 
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Send a tensor made out of nothing, such as `torch.zeros(...)` in a forward, to where the traced ones are."""

@@ -76,7 +76,8 @@ def cause(error: BaseException) -> str:
         return f"operator {name} has no meta kernel, so its shapes cannot be traced"
     if needs_values(error):
         text = text.split(". ")[0]
-        checked = any("torch/distributions/" in Path(frame.filename).as_posix() for frame in _frames(error))
+        frames = traceback.extract_tb(error.__traceback__)
+        checked = any("torch/distributions/" in Path(frame.filename).as_posix() for frame in frames)
         line = _line_of(error)
         advice = (
             "leave out what only prints or checks; values of an input that are the same everywhere are told with "
@@ -109,13 +110,9 @@ def optimizer_cause(error: BaseException) -> str:
     return cause(error)
 
 
-def _frames(error: BaseException) -> traceback.StackSummary:
-    return traceback.extract_tb(error.__traceback__)
-
-
 def _line_of(error: BaseException) -> str:
     """The last line of code, of neither torch nor this library, that ran into the error."""
-    for frame in reversed(_frames(error)):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_OURS) and not frame.filename.startswith("<"):
             line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
             return f" in {Path(frame.filename).name}, line {frame.lineno}: {line}" if line else ""

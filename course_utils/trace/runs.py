@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -179,11 +180,14 @@ class Runs:
         try:
             recorder = self._steady(batch)
         except TraceError as error:
-            if self.fake is not None or isinstance(error, LeakError) or not self._may_pass_as_fake(error):
+            autocast = isinstance(error.__cause__, devices.AutocastOnMeta)
+            looks = error.__cause__ is not None and needs_values(error.__cause__)
+            may_pass = self.target == "cpu" or autocast or looks
+            if self.fake is not None or isinstance(error, LeakError) or not may_pass:
                 raise
             self._become_fake()
             recorder = self._steady(batch)
-            if self.target == "cuda" and not isinstance(error.__cause__, devices.AutocastOnMeta):
+            if self.target == "cuda" and not autocast:
                 self._assume(assumptions.CHOSEN_ON_CPU)
         ran = {event.op for event in recorder.record.events}
         same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
@@ -198,11 +202,6 @@ class Runs:
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         recorder.storages.clear()  # what waits for their deaths holds the recorder
         return recorder.record
-
-    def _may_pass_as_fake(self, error: TraceError) -> bool:
-        found = error.__cause__
-        of_card = isinstance(found, devices.AutocastOnMeta) or (found is not None and needs_values(found))
-        return self.target == "cpu" or of_card
 
     def _steady(self, batch: int) -> Recorder:
         changed: dict[str, Any] | None = None
@@ -273,9 +272,8 @@ class Runs:
                 del self._left[0]
             recorder.watch_all(named if training else named[: len(named) - self.step.labels], ROLE["input"])
             record.events.append(Event("start", FORWARD, self.name))
-            handles = _follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
-            handles += _follow_model(self.model, self.name, recorder, kept if self.step.keep_output else None)
+            handles = self._follow(recorder, kept)
             try:
                 with self._kernels(recorder), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
@@ -371,6 +369,35 @@ class Runs:
         cleared = {*map(id, self.parameters)} - self._uncleared if self.step.clears_at_end else set()
         self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
+    def _follow(self, recorder: Recorder, kept: list[Any]) -> list[Any]:
+        """Keep `recorder.modules` the stack of running modules by path. Returns the hooks' handles, to be removed.
+
+        What runs after the whole network belongs to the loss. Its output is put into `kept`, if the step keeps it.
+        """
+
+        def enter(path: str, module: nn.Module, args: Any) -> None:
+            recorder.modules.append(path)
+
+        def leave(path: str, module: nn.Module, args: Any, out: Any) -> None:
+            error = sys.exception()
+            if error is not None:  # the innermost module is left first; to hold the error would hold its tensors
+                vars(error).setdefault(FAILED_IN, path)
+            recorder.modules.pop()
+
+        def begin(module: nn.Module, args: Any) -> None:
+            recorder.modules[0] = self.name
+
+        def end(module: nn.Module, args: Any, out: Any) -> None:
+            recorder.modules[0] = LOSS
+            kept[:] = [out] * self.step.keep_output
+
+        handles: list[Any] = []
+        for path, child in self.modules:
+            if path:  # always, because a checkpoint leaves its modules by an exception once it has what it wants
+                handles.append(child.register_forward_pre_hook(partial(enter, path)))
+                handles.append(child.register_forward_hook(partial(leave, path), always_call=True))
+        return [*handles, self.model.register_forward_pre_hook(begin), self.model.register_forward_hook(end)]
+
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
@@ -388,38 +415,3 @@ class Runs:
 
     def _assume(self, *texts: str) -> None:
         self.assumptions.update(dict.fromkeys(texts))
-
-
-def _follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> list[Any]:
-    """Keep `recorder.modules` the stack of running modules by path. Returns the hooks' handles, to be removed."""
-    handles: list[Any] = []
-    for path, child in modules:
-        if not path:
-            continue
-
-        def enter(module: nn.Module, args: Any, path: str = path) -> None:
-            recorder.modules.append(path)
-
-        def leave(module: nn.Module, args: Any, out: Any, path: str = path) -> None:
-            error = sys.exception()
-            if error is not None:  # the innermost module is left first; to hold the error would hold its tensors
-                vars(error).setdefault(FAILED_IN, path)
-            recorder.modules.pop()
-
-        # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
-        handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave, always_call=True)]
-    return handles
-
-
-def _follow_model(model: nn.Module, name: str, recorder: Recorder, kept: list[Any] | None) -> list[Any]:
-    """What runs after the whole network belongs to the loss. Its output is put into `kept`. Returns hooks' handles."""
-
-    def enter(module: nn.Module, args: Any) -> None:
-        recorder.modules[0] = name
-
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        recorder.modules[0] = LOSS
-        if kept is not None:
-            kept[:] = [out]
-
-    return [model.register_forward_pre_hook(enter), model.register_forward_hook(leave)]

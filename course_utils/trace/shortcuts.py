@@ -90,14 +90,10 @@ def _log_sigmoid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The CPU cuts a tensor and joins its parts, in a layout for images; CUDA's kernel writes in plain order."""
     x, shifts, dimensions = args if len(args) > 2 else (*args, ())
-    if (
-        not dimensions
-        or x.dim() != 4
-        or target() == "cuda"
-        or any(s % x.shape[d] == 0 for s, d in zip(shifts, dimensions, strict=True))
-    ):
+    if not dimensions or x.dim() != 4 or target() == "cuda":
         return NotImplemented
-    return suggested(x.shape, x)
+    stays = any(s % x.shape[d] == 0 for s, d in zip(shifts, dimensions, strict=True))
+    return NotImplemented if stays else suggested(x.shape, x)
 
 
 def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,12 +109,10 @@ def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, _bias, stride, padding, dilation, transposed, more, groups = args
     layout = layout_of_convolution(x, weight)
-    if layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype:
+    if layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype or (transposed and weight.dim() != 4):
         return NotImplemented
     spatial = weight.dim() - 2
     window = [each(values, spatial) for values in (stride, padding, dilation)]
-    if transposed and spatial != 2:
-        return NotImplemented
     if transposed:
         channels, found = weight.shape[0], weight.shape[1] * groups
         numbers = zip(x.shape[2:], weight.shape[2:], *window, each(more, spatial), strict=True)

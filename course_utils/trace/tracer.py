@@ -1,7 +1,5 @@
 """From runs of a step at two batches, or three, and of its update, to the step at every batch."""
 
-from torch import Tensor, nn
-
 from course_utils.memory import Ledger, Tape
 from course_utils.surroundings import no_garbage_collection
 from course_utils.trace import assumptions, devices, overrides
@@ -76,10 +74,8 @@ class Tracer(Runs):
             return None
         trained = tuple(map(id, self._trained))
         if trained not in self._updates:
-            own: list[tuple[Tensor, nn.Parameter | None]] = []
-            if callable(self.optimizer):  # else it is made of what is handed over
-                alive = ((reference(), index) for reference, index in self._own)
-                own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
+            alive = ((reference(), index) for reference, index in self._own)
+            own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
             with no_garbage_collection(), devices.of(self.target, True, self._assume):
                 tracer = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
                 self._updates[trained] = tracer.update(self._trained, [self.owner[id(p)] for p in self._trained])
