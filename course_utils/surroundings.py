@@ -6,7 +6,7 @@ import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,29 +25,27 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    was = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, was)
+
+
+def quiet() -> AbstractContextManager[None]:
     """Fake tensors print what goes wrong before they raise it; the refusal says it in one line."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    was, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = was
+    return _replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
-@contextmanager
-def as_if_real(fake: bool) -> Iterator[None]:
+def as_if_real(fake: bool) -> AbstractContextManager[None]:
     """Transformers takes another way with fake tensors, as if it were exported; a step goes the ordinary one."""
-    transformers: Any = sys.modules.get("transformers.utils.import_utils")
-    asked = getattr(transformers, "is_fake_tensor", None)
-    if not fake or asked is None:
-        yield
-        return
-    transformers.is_fake_tensor = lambda tensor: False  # no mock: that would hold on to every tensor it is asked about
-    try:
-        yield
-    finally:
-        transformers.is_fake_tensor = asked
+    transformers = sys.modules.get("transformers.utils.import_utils")
+    if not fake or not hasattr(transformers, "is_fake_tensor"):
+        return nullcontext()
+    # No mock in its place: that would hold on to every tensor it is asked about.
+    return _replaced(transformers, "is_fake_tensor", lambda tensor: False)
 
 
 class Draws:

@@ -3,9 +3,9 @@
 `skyline` draws what is laid out here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -97,29 +97,26 @@ def under(ledger: Ledger, spans: Sequence[Span]) -> Events:
 
 def by_time(time: StepTime, left: float, pixels_a_second: float) -> Events:
     """Every event as wide as the seconds it takes, after the transfer, in which input and labels come in."""
-    matrix, phases, seconds = time.ledger.matrix, list(time.ledger.phases), time.seconds
+    matrix, phases, seconds = time.ledger.matrix, time.ledger.phases, time.seconds
     if time.transfer_seconds > 0:
-        matrix, phases = np.concatenate([matrix[:1], matrix]), ["transfer", *phases]
+        matrix, phases = np.concatenate([matrix[:1], matrix]), np.array(["transfer", *phases])
         seconds = np.concatenate([[time.transfer_seconds], seconds])
     edges = left + pixels_a_second * np.concatenate([[0.0], np.cumsum(seconds)])
-    spans, start = [], 0
-    for phase, count in _runs(phases):
-        end = start + count
-        took = float(seconds[start:end].sum())
-        spans.append(Span(str(phase), float(edges[start]), float(edges[end]), took))
-        start = end
+    runs = _runs(phases)
+    ends = pairwise([0, *accumulate(count for _, count in runs)])
+    spans = [
+        Span(str(phase), float(edges[a]), float(edges[b]), float(seconds[a:b].sum()))
+        for (phase, _), (a, b) in zip(runs, ends, strict=True)
+    ]
     # Narrow events that begin within the same few pixels of the same phase are drawn as one.
     wide = np.diff(edges) >= NARROW
     cell = np.floor((edges[:-1] - left) / NARROW)
-    phase_code = np.unique(np.array(phases), return_inverse=True)[1]
-    apart = wide[1:] | wide[:-1] | (np.diff(cell) != 0) | (np.diff(phase_code) != 0)
+    apart = wide[1:] | wide[:-1] | (np.diff(cell) != 0) | (phases[1:] != phases[:-1])
     starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
-    total = matrix.sum(axis=1)
-    keep = [a + int(np.argmax(total[a:b])) for a, b in zip(starts, [*starts[1:], len(total)], strict=True)]
-    return Events(matrix[keep], edges[[*starts, len(total)]], spans)
+    return Events(matrix[_fullest(matrix, starts)], edges[[*starts, len(matrix)]], spans)
 
 
-def _runs(phases: Sequence[str]) -> list[tuple[str, int]]:
+def _runs(phases: Iterable[str]) -> list[tuple[str, int]]:
     return [(phase, len(list(group))) for phase, group in groupby(phases)]
 
 
@@ -129,14 +126,14 @@ def _equally_wide(spans: Sequence[Span], counts: Sequence[int]) -> Floats:
 
 
 def _thin(ledger: Ledger) -> tuple[Ints, list[str]]:
-    """Bytes and phase of about MOST_EVENTS events at most: of neighbours the one with most, so no peak is lost."""
-    matrix, phases = ledger.matrix, list(ledger.phases)
-    if len(matrix) <= MOST_EVENTS:
-        return matrix, phases
-    every = -(-len(matrix) // MOST_EVENTS)
-    total = matrix.sum(axis=1)
-    keep: list[int] = []
-    for _, phase in groupby(range(len(matrix)), key=phases.__getitem__):
-        events = list(phase)
-        keep += [max(events[i : i + every], key=total.__getitem__) for i in range(0, len(events), every)]
-    return matrix[keep], [phases[i] for i in keep]
+    """Bytes and phase of about MOST_EVENTS events at most: of so many neighbours in a phase the fullest."""
+    every = -(-len(ledger.matrix) // MOST_EVENTS)
+    within = np.concatenate([np.arange(count) for _, count in _runs(ledger.phases)])
+    keep = _fullest(ledger.matrix, np.flatnonzero(within % every == 0))
+    return ledger.matrix[keep], list(ledger.phases[keep])
+
+
+def _fullest(matrix: Ints, starts: Ints) -> Ints:
+    """Of the events from each start to the next the one with most bytes, so that no peak is lost."""
+    group = np.searchsorted(starts, np.arange(len(matrix)), side="right")
+    return np.lexsort((-matrix.sum(axis=1), group))[starts]

@@ -104,11 +104,6 @@ class Spot:
     bold: bool = False
     small: bool = False
 
-    @property
-    def radius(self) -> float:
-        """In pixels."""
-        return SMALL_DOT if self.small else DOT
-
 
 @dataclass(frozen=True)
 class _Frame:
@@ -161,7 +156,8 @@ def plane(
         if not all(map(math.isfinite, values)) or (axis.log and min(values) <= 0):
             what = "finite numbers above 0 on a logarithmic axis" if axis.log else "finite numbers"
             raise CourseError(f"plane needs {what} for {axis.label!r}")
-    scene = Scene(WIDTH, height, _alternative(x, y, curves, spots, title, limits, marks))
+    said = _in_words(x, y, curves, spots, limits, marks)
+    scene = Scene(WIDTH, height, f"{title}. {said}" if title else said)
     top = write_title(scene, title) + 26 if title else 30.0
     x, y = x.fit(xs), y.fit(ys)
     bottom = height - 62.0
@@ -189,9 +185,10 @@ def plane(
     dots = [frame.at(spot.x, spot.y) for spot in spots]
     _small_dots(scene, spots, dots)
     for spot, (px, py) in zip(spots, dots, strict=True):
-        drawn.append((px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius))
+        radius = SMALL_DOT if spot.small else DOT
+        drawn.append((px - radius, py - radius, px + radius, py + radius))
         if not spot.small:
-            around = circle(px, py, spot.radius)
+            around = circle(px, py, radius)
             scene.add(Area(around, PAPER if spot.hollow else spot.colour), Lines([around], spot.colour, 2.0))
     for name, px in zip(marks, across, strict=True):
         words = (
@@ -265,10 +262,8 @@ def _boxes(points: Sequence[tuple[float, float]]) -> list[Box]:
     far = np.hypot(*np.diff(line, axis=0).T)
     along = np.concatenate([[0.0], np.cumsum(far)])
     steps = np.arange(0.0, along[-1] + 1, 8.0)
-    return [
-        (px - 3, py - 3, px + 3, py + 3)
-        for px, py in zip(np.interp(steps, along, line[:, 0]), np.interp(steps, along, line[:, 1]), strict=True)
-    ]
+    xs, ys = (np.interp(steps, along, values) for values in line.T)
+    return [(px - 3, py - 3, px + 3, py + 3) for px, py in zip(xs, ys, strict=True)]
 
 
 def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
@@ -302,14 +297,8 @@ def _names(spot: Spot, px: float, py: float, places: Iterable[tuple[float, float
     ]
 
 
-def _alternative(
-    x: Axis,
-    y: Axis,
-    curves: Sequence[Curve],
-    spots: Sequence[Spot],
-    title: str,
-    limits: Mapping[str, float],
-    marks: Mapping[str, float],
+def _in_words(
+    x: Axis, y: Axis, curves: Sequence[Curve], spots: Sequence[Spot], limits: dict[str, float], marks: dict[str, float]
 ) -> str:
     """The picture in words: every curve from its first to its last point, every named point, line and mark."""
     parts = [
@@ -321,8 +310,7 @@ def _alternative(
     parts += [f"{spot.name}: {_said(y, spot.y)} at {_said(x, spot.x)}" for spot in spots if spot.name]
     parts += [f"{name}: {_said(y, value)}" for name, value in limits.items()]
     parts += [f"{name}: {_said(x, value)}" for name, value in marks.items()]
-    head = f"{title}. " if title else ""
-    return f"{head}{y.label} against {x.label}. {'; '.join(parts)}."
+    return f"{y.label} against {x.label}. {'; '.join(parts)}."
 
 
 def _said(axis: Axis, value: float) -> str:

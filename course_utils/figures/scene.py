@@ -240,7 +240,7 @@ def _fixed(colour: str) -> str:
 
 def to_png(scene: Scene, scale: float = 1.5) -> bytes:
     """The scene as a PNG of `scale` times its size, on light paper; the same bytes for the same scene."""
-    figure = Figure(figsize=(scene.width / 100, scene.height / 100), facecolor=_fixed(PAPER))
+    figure = Figure(figsize=(scene.width / 100, scene.height / 100), dpi=100 * scale, facecolor=_fixed(PAPER))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))
     axes.set_axis_off()
@@ -269,23 +269,18 @@ def to_png(scene: Scene, scale: float = 1.5) -> bytes:
                 fontweight="bold" if item.bold else "normal",
                 color=_fixed(item.fill),
                 horizontalalignment=align[item.anchor],
-                verticalalignment="baseline",
                 zorder=order,
             )
     inks = [item.stroke if isinstance(item, Lines) else item.fill for item in scene.items]
-    return figure_png(figure, 100 * scale, [_fixed(ink) for ink in dict.fromkeys(inks)])
-
-
-def figure_png(figure: Figure, dpi: float, exact: Sequence[str] = ()) -> bytes:
-    """A matplotlib figure as a PNG without dates or versions, in 64 colours: small, and the same bytes each time.
-
-    Areas in one of the `exact` colours keep it to the last bit, as a small one in a role's colour would not.
-    """
     canvas = FigureCanvasAgg(figure)
-    figure.set_dpi(dpi)
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    rgb = np.ascontiguousarray(pixels[..., :3])
+    return _in_few_colours(pixels[..., :3], [_fixed(ink) for ink in dict.fromkeys(inks)])
+
+
+def _in_few_colours(pixels: npt.NDArray[np.uint8], exact: Sequence[str]) -> bytes:
+    """(height, width, 3) pixels as a PNG of 64 colours and these exact ones, which a small area would not keep."""
+    rgb = np.ascontiguousarray(pixels)
     few = Image.fromarray(rgb).quantize(64, dither=Image.Dither.NONE)
     indices, palette = np.array(few), (few.getpalette() or [])[: 3 * 64]
     palette += [0] * (3 * 64 - len(palette))

@@ -102,11 +102,13 @@ class Plot:
         self.right, self.top, self.bottom = right, top, scene.height - (UNDER_TIMED_PLOT if self.timed else UNDER_PLOT)
         highest = max(int(each.total.max()) for each in (events, ghost) if each is not None)
         self.scale = ByteScale(axis_top(highest, limit), self.bottom - top)
-        self.limit = limit
-        self.line = limit if limit is not None and limit <= self.scale.top else None  # the limit, where it is shown
+        self.limit = np.inf if limit is None else limit
+        self.line = float(self.y(self.limit)) if self.limit <= self.scale.top else None  # in pixels, where it is shown
+        self.over = self.total > self.limit
+        self.crossing = float(events.edges[np.argmax(self.over)])  # where the step first needs more than there is
         at = int(np.argmax(self.total))
         self.peak = float(events.edges[at] + events.edges[at + 1]) / 2, float(self.y(self.total[at]))  # in pixels
-        self.peak_bold = limit is not None and ledger.peak_bytes > limit
+        self.peak_bold = ledger.peak_bytes > self.limit
 
     def y(self, count: npt.ArrayLike) -> Floats:
         """Bytes to pixels."""
@@ -132,8 +134,7 @@ class Plot:
                 line = [[(span.end, float(self.y(self.total[near].min()))), (span.end, self.bottom)]]
                 self.scene.add(Lines(line, PAPER, PHASE_GAP))
         if self.line is not None:
-            y = float(self.y(self.line))
-            line = [[(LEFT, y), (self.right, y)]]
+            line = [[(LEFT, self.line), (self.right, self.line)]]
             self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE, dashed=True))
         if self.ghost is not None:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
@@ -194,15 +195,13 @@ class Plot:
                 self.scene.add(Lines([[(middle, bars), (aim, leaders)]], FAINT))
             self.scene.add(Words(x, self.bottom + (TIMED_ROW if self.timed else PHASE_ROW), text, SIZE, "middle"))
 
-    def _draw_overshoot(self, limit: float) -> None:
+    def _draw_overshoot(self, line: float) -> None:
         x = np.arange(LEFT + STRIPES / 2, self.events.end, STRIPES)
-        over = np.flatnonzero(self.total[self.events.at(x)] > limit)
-        floor, roofs = float(self.y(limit)), self.y(self.total[self.events.at(x)])
-        if len(over):
-            self.scene.add(Lines([[(x[i], floor), (x[i], roofs[i])] for i in over], PAPER, STRIPE))
-            # Where the step first needs more than there is.
-            at = float(self.events.edges[int(np.argmax(self.total > limit))])
-            ring = [circle(at, floor, RING)]
+        x = x[self.over[self.events.at(x)]]
+        if len(x):
+            stripes = zip(x, self.y(self.total[self.events.at(x)]), strict=True)
+            ring = [circle(self.crossing, line, RING)]
+            self.scene.add(Lines([[(px, line), (px, roof)] for px, roof in stripes], PAPER, STRIPE))
             self.scene.add(Lines(ring, PAPER, 5), Lines(ring, INK, 2))
 
     # Words
@@ -211,14 +210,12 @@ class Plot:
         """The peak, where memory runs out, the bands; what finds no room on the plot goes to the column beside it."""
         self.scene.add(Area(circle(*self.peak, DOT_HALO), PAPER), Area(circle(*self.peak, DOT), INK))
         named = self._name_peak()
-        if self.line is not None and self.total.max() > self.line:
+        if self.line is not None and self.over.any():
             self._label_crossing(self.line)
         columns = np.arange(LEFT + STRIP, self.events.end - STRIP, BAND_COLUMN)
         event = self.events.at(columns)
-        blocked = np.zeros(len(columns), dtype=bool)
-        for span in self.events.spans[1:]:
-            blocked |= np.abs(columns - span.start) < NEAR_BORDER
-        crossing = None if self.line is None else float(self.y(self.line))
+        borders = np.array([span.start for span in self.events.spans[1:]])
+        blocked = (np.abs(columns[:, None] - borders) < NEAR_BORDER).any(axis=1)
         shares = self.ledger.by_role()
         beside = []
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
@@ -230,7 +227,7 @@ class Plot:
                 crossed, low = (roof < line) & (line < floor), floor - line > line - roof
                 floor, roof = np.where(crossed & ~low, line - HALO, floor), np.where(crossed & low, line + HALO, roof)
             if not any(
-                write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], crossing)
+                write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], self.line)
                 for lines in (*with_share, [ROLES[code]])
             ):
                 beside.append(int(code))
@@ -243,8 +240,7 @@ class Plot:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
         boxes = [(LEFT - STRIP, self.top, LEFT + STRIP, self.bottom)]
         if self.line is not None:
-            y = float(self.y(self.line))
-            boxes.append((LEFT, y - STRIP, self.right, y + STRIP))
+            boxes.append((LEFT, self.line - STRIP, self.right, self.line + STRIP))
         return boxes
 
     def _outline(self) -> list[Box]:
@@ -268,11 +264,10 @@ class Plot:
 
     def _peak_texts(self) -> tuple[str, ...]:
         """What can be said of the peak, from the most words to the fewest."""
-        ledger = self.ledger
-        peak = f"peak {format_bytes(ledger.peak_bytes)}"
-        layer = "" if ledger.peak_layer == ledger.name else ledger.peak_layer  # the whole network is no layer
-        where = f"{ledger.peak_phase}, {layer}" if layer else ledger.peak_phase
-        return f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak
+        peak = f"peak {format_bytes(self.ledger.peak_bytes)}"
+        phase, layer = f"{peak}: {self.ledger.peak_phase}", self.ledger.peak_layer
+        named = layer not in ("", self.ledger.name)  # the whole network is no layer
+        return f"{phase}, {layer}" if named else phase, phase, peak
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""
@@ -296,10 +291,9 @@ class Plot:
         lines = np.arange(roof - ABOVE, y + LIFTS[0], -6.0).tolist()
         return [Words(begin, line, text, SIZE, bold=self.peak_bold) for line in lines]
 
-    def _label_crossing(self, limit: float) -> None:
+    def _label_crossing(self, y: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
-        x, y = float(self.events.edges[int(np.argmax(self.total > limit))]), float(self.y(limit))
-        text = "over the limit here"
+        x, text = self.crossing, "over the limit here"
         if self.scene.place([Words(x - 2 * RING, y - ABOVE, text, SIZE, "end")], self._clear()):
             return
         # No room: above the roofs, with a line down to the ring.
@@ -327,10 +321,8 @@ class Plot:
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP
         roof = label_column(self.scene, self.right, self.bottom, rows)
-        names: list[tuple[float, bool]] = []  # y of what is named, whether it is the limit
-        if self.line is not None:
-            names.append((float(self.y(self.line)), True))
-        elif self.limit is not None:
+        names = [] if self.line is None else [(self.line, True)]  # y of what is named, whether it is the limit
+        if limit_name and self.line is None:
             self.scene.add(Words(x + 2, self.top - ABOVE, f"↑ {limit_name}", SIZE, bold=True))
         if self.ghost is not None:
             names.append((float(self.y(self.ghost.total.max())), False))

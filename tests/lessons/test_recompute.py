@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from course_utils import networks
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLES
-from course_utils.networks.convolutional import BasicBlock, Inception
+from course_utils.networks import BasicBlock, Inception
 from course_utils.trace import TraceError, training_step
 from course_utils.units import GIB, KIB, CourseError
 from lessons.shared.recompute import Chain, checkpointed, evenly

@@ -260,11 +260,11 @@ def test_other_picture_sizes_keep_the_head(name: str, side: int) -> None:
 
 def test_average_to_passes_maps_of_the_right_size_untouched() -> None:
     maps = torch.randn(2, 3, 7, 7)
-    assert networks.convolutional.AverageTo(7)(maps) is maps
+    assert networks.AverageTo(7)(maps) is maps
     # 14 to 7 is the mean of 2×2 blocks.
     maps = torch.randn(2, 3, 14, 14)
     expected = maps.reshape(2, 3, 7, 2, 7, 2).mean(dim=(3, 5))
-    torch.testing.assert_close(networks.convolutional.AverageTo(7)(maps), expected)
+    torch.testing.assert_close(networks.AverageTo(7)(maps), expected)
 
 
 def test_rnn_equals_torch_rnn_with_the_same_weights() -> None:

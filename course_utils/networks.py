@@ -1,7 +1,14 @@
-"""Convolutional networks of the literature, from AlexNet to ResNet-101, each for the 1000 classes of ImageNet."""
+"""The networks the lessons speak of, as plain modules whose parts carry the literature's names.
+
+Every builder also works under `with torch.device("meta")`, where it allocates nothing. Shapes are given for one sample,
+without the batch axis; a network for images has ImageNet's 1000 classes where it does not say otherwise. Weights are
+PyTorch's default initialisation: the course counts bytes and operations, and trains only the small networks.
+"""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -301,3 +308,63 @@ def _resnet(block: type[BasicBlock | Bottleneck], counts: Sequence[int], width: 
             channels = made.outputs
     head = [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc", nn.Linear(channels, 1000))]
     return _sequence([*layers, *head])
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Dense layers fc1, fc2, … with a ReLU between two: input (sizes[0],), output (sizes[-1],).
+
+    Parameters: the sum of sizes[i]·sizes[i+1] + sizes[i+1]. Raises CourseError for fewer than two sizes.
+    """
+    if len(sizes) < 2:
+        raise CourseError(f"mlp needs at least two sizes, the inputs and the outputs; got {list(sizes)}")
+    layers: list[tuple[str, nn.Module]] = []
+    for index, (inputs, outputs) in enumerate(pairwise(sizes), start=1):
+        layers += [(f"fc{index}", nn.Linear(inputs, outputs)), (f"relu{index}", nn.ReLU())]
+    return _sequence(layers[:-1])
+
+
+def kaggle_mlp() -> nn.Sequential:
+    """The 9000×4000×4000×32 dense network: input (9000,), 52,136,032 parameters (52,128,000 of them weights).
+
+    Dettmers, "Which GPU for deep learning" (2014), where it is said to have 512,128,000: one digit too many.
+    """
+    return mlp((9000, 4000, 4000, 32))
+
+
+def small_cnn(channels: int = 3, size: int = 32, classes: int = 10) -> nn.Sequential:
+    """Two convolutions with pools and a dense layer: input channels×size×size, 25,578 parameters by default.
+
+    `size` is a multiple of 4: 32 for small colour images; with channels=1, size=8 it fits scikit-learn's digits.
+    """
+    layers = [
+        *_with_relu("1", nn.Conv2d(channels, 16, 3, padding=1)),
+        ("pool1", nn.MaxPool2d(2)),
+        *_with_relu("2", nn.Conv2d(16, 32, 3, padding=1)),
+        ("pool2", nn.MaxPool2d(2)),
+        ("flatten", nn.Flatten()),
+        ("fc", nn.Linear(32 * (size // 4) ** 2, classes)),
+    ]
+    return _sequence(layers)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by name: `build()` makes it, for samples of `input_shape` and `classes` outputs."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
+    classes: int
+
+
+NETWORKS: dict[str, Network] = {
+    network.name: network
+    for network in (
+        Network("AlexNet", alexnet, (3, 224, 224), 1000),
+        Network("VGG-16", vgg16, (3, 224, 224), 1000),
+        Network("GoogLeNet", googlenet, (3, 224, 224), 1000),
+        Network("ResNet-50", resnet50, (3, 224, 224), 1000),
+        Network("52 M dense net", kaggle_mlp, (9000,), 32),
+    )
+}
+"""The networks the explorers offer, by the name they show."""
