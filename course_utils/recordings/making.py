@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,9 +21,9 @@ import torch
 from course_utils.machine import card, timing
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.recordings import schema, whereabouts
-from course_utils.recordings.schema import Contents, Entry, RecordingError, Skipped
+from course_utils.recordings.schema import Contents, Entry, Skipped
 from course_utils.trace import PRECISIONS
-from course_utils.units import GIB, KIB, MIB, CourseError, require_one_of
+from course_utils.units import GIB, KIB, MIB, CourseError
 
 BUDGET_SECONDS = 420.0  # of the 8 minutes a recording may take, the start and the last item's overrun set aside
 SAVE_SECONDS = 20.0  # between two writings of what there is so far
@@ -79,31 +80,12 @@ class Item:
     run: Callable[[float], Iterator[Entry]]  # by `time.monotonic()`, when it should be done -> one entry after another
 
 
-def sweep(
-    plan: Extent, network: str, batches: Sequence[int], precision: str, optimizer: str, device: str, ends: float
-) -> Iterator[Entry]:
-    """Steps at growing batches, until memory runs out or the next one would take longer than there is time."""
-    took, last = 0.0, 0
-    for batch in batches:
-        began = time.monotonic()
-        if last and took * batch / last > ends - began:
-            yield Skipped(f"steps of {network}, {precision}, {optimizer}", f"batch {batch} and above: no time left")
-            return
-        step = card.measure_one(
-            plan.networks[network], batch, precision, optimizer, device=device, seconds=plan.seconds
-        )
-        yield step
-        if step.out_of_memory:
-            return
-        took, last = time.monotonic() - began, batch
-
-
 def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
     """Everything to measure, the most important first; `others` are bytes of the card that other processes use."""
     on_gpu, seconds = device != "cpu", plan.seconds
-
-    def contexts(ends: float) -> Iterator[Entry]:
-        yield from (card.measure_context(device, libraries, others) for libraries in (False, True))
+    measured = partial(card.measure_one, device=device, seconds=seconds)
+    contests = (card.measure_contest(*size, device, seconds) for size in itertools.product(*plan.contest))
+    contexts = (card.measure_context(device, libraries, others) for libraries in (False, True))
 
     def ceilings(ends: float) -> Iterator[Entry]:
         for side, precision in itertools.product(plan.sides, plan.precisions):
@@ -117,18 +99,30 @@ def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
         for size, pinned, way in itertools.product(plan.transfers, (True, False), schema.DIRECTIONS):
             yield schema.Transfer(size, pinned, way, timing.time_transfer(size, pinned, way == "to host", seconds))
 
-    def contests(ends: float) -> Iterator[Entry]:
-        yield from (card.measure_contest(*size, device, seconds) for size in itertools.product(*plan.contest))
-
     def steps(network: str, precision: str, optimizer: str, batches: Sequence[int]) -> Item:
         name = f"steps of {network}, {precision}, {optimizer}"
-        return Item(name, 45, lambda ends: sweep(plan, network, batches, precision, optimizer, device, ends))
+
+        def run(ends: float) -> Iterator[Entry]:
+            """At growing batches, until memory runs out or the next one would take longer than there is time."""
+            took, last = 0.0, 0
+            for batch in batches:
+                began = time.monotonic()
+                if last and took * batch / last > ends - began:
+                    yield Skipped(name, f"batch {batch} and above: no time left")
+                    return
+                step = measured(plan.networks[network], batch, precision, optimizer)
+                yield step
+                if step.out_of_memory:
+                    return
+                took, last = time.monotonic() - began, batch
+
+        return Item(name, 45, run)
 
     def moved(network: str, batch: int, way: str) -> Item:
         def run(ends: float) -> Iterator[Entry]:
             if way.endswith("pinned") and not on_gpu:
                 raise CourseError("pinned memory is for transfers to a GPU")
-            yield card.measure_one(plan.networks[network], batch, way=way, device=device, seconds=seconds)
+            yield measured(plan.networks[network], batch, way=way)
 
         return Item(f"maps of {network}, batch {batch}: {way}", 20, run)
 
@@ -137,11 +131,11 @@ def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
         return Item(name, 15, lambda ends: card.measure_workspaces(plan.networks[network], batch, on, device))
 
     if on_gpu:
-        yield Item("context", 10, contexts)
+        yield Item("context", 10, lambda ends: contexts)
     yield Item("ceilings", 40, ceilings)
     if on_gpu:
         yield Item("transfers", 30, transfers)
-    yield Item("contests of CPU and device", 60, contests)
+    yield Item("contests of CPU and device", 60, lambda ends: contests)
     first, *others_precise = plan.precisions
     for network in plan.networks:
         yield steps(network, first, "momentum", plan.first_batches)
@@ -176,15 +170,14 @@ def record(
         CourseError: no GPU, a file that is there already or cannot be written, or time that is no time.
         KeyboardInterrupt: interrupted; what was measured is in the file.
     """
-    require_one_of("device", device, ("cuda", "cpu"))
     if device == "cuda" and not torch.cuda.is_available():
         raise CourseError("this machine shows PyTorch no GPU: add --device cpu --quick to try the recorder without one")
     if not minutes > 0:
         raise CourseError(f"minutes must be above 0, got {minutes}")
     if out.exists():
-        raise RecordingError(f"{out} is there already: move it away or choose another name with --out")
+        raise CourseError(f"{out} is there already: move it away or choose another name with --out")
     if not out.parent.is_dir():
-        raise RecordingError(f"there is no folder {out.parent}: make it or choose another place with --out")
+        raise CourseError(f"there is no folder {out.parent}: make it or choose another place with --out")
     began = saved = time.monotonic()
     others = whereabouts.used_bytes() if device == "cuda" else None  # before the context exists
     torch.manual_seed(0)
@@ -240,7 +233,7 @@ def record_command(arguments: Sequence[str], root: Path | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
     parser.add_argument("--quick", action="store_true", help="tiny networks alone, in seconds, to try the workings")
-    parser.add_argument("--minutes", type=float, default=7.0, help="how long it may take (default: 7)")
+    parser.add_argument("--minutes", type=float, default=BUDGET_SECONDS / 60, help="how long it may take (default: 7)")
     options, command = parser.parse_args(arguments), shlex.join(["course", "record", *arguments])
     out, plan = options.out or default_out(options.device, options.quick), QUICK if options.quick else FULL
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` sends it: keep what there is

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +14,9 @@ from course_utils.machine.card import PLAIN, Contest, Context, RealStep
 from course_utils.machine.measure import this_machine
 from course_utils.machine.timing import time_transfer
 from course_utils.networks import NETWORKS
-from course_utils.recordings.schema import DIRECTIONS, Contents, RecordingError, read
-from course_utils.units import require_one_of
+from course_utils.recordings.schema import DIRECTIONS, Contents, read
+from course_utils.units import CourseError, require_one_of
 
-T = TypeVar("T")
 FOLDER = Path(__file__).parent
 NO_RECORDING = (
     "No recording from a GPU comes with this version of the course, and PyTorch sees no GPU here. "
@@ -73,19 +71,20 @@ class Recording:
         found = [each for each in self.contents.transfers if (each.pinned, each.direction) == kind]
         points = {each.size_bytes: each.time.median for each in found}
         sizes = sorted(points)
-        largest = self._last(sizes, f"transfers to device, {'pinned' if pinned else 'not pinned'}")
-        if count > largest:
-            return count * points[largest] / largest  # at the rate of the largest
+        self._demand(sizes, f"transfers to device, {'pinned' if pinned else 'not pinned'}")
+        if count > sizes[-1]:
+            return count * points[sizes[-1]] / sizes[-1]  # at the rate of the largest
         return float(np.interp(count, sizes, [points[size] for size in sizes]))
 
     def context(self) -> Context:
         """Memory the driver counts beside PyTorch's, with the libraries loaded. Raises CourseError if there is none."""
-        return self._last([each for each in self.contents.contexts if each.libraries], "context")
-
-    def _last(self, found: Sequence[T], what: str) -> T:
-        if not found:
-            raise RecordingError(f"{self.path.name} has no {what}: it was interrupted before, or failed")
+        found = [each for each in self.contents.contexts if each.libraries]
+        self._demand(found, "context")
         return found[-1]
+
+    def _demand(self, found: Sequence[object], what: str) -> None:
+        if not found:
+            raise CourseError(f"{self.path.name} has no {what}: it was interrupted before, or failed")
 
 
 @dataclass(frozen=True)

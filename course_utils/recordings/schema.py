@@ -26,12 +26,6 @@ from course_utils.units import CourseError
 FORMAT = 1
 DIRECTIONS = ("to device", "to host")
 LAUNCHES = ("issued", "awaited")
-
-
-class RecordingError(CourseError):
-    """A file is no recording, or not one this version of the course reads; the message names file, place and fault."""
-
-
 LARGEST = 2**63
 
 
@@ -154,7 +148,7 @@ def as_json(value: Any) -> Any:
 
 
 def write(contents: Contents, path: Path) -> None:
-    """Write the file whole, one entry a line. Raises RecordingError where the place cannot be written to."""
+    """Write the file whole, one entry a line. Raises CourseError where the place cannot be written to."""
     text, lines = partial(json.dumps, ensure_ascii=False, allow_nan=False), []
     for name, value in as_json(contents).items():
         rows = "[\n  " + ",\n  ".join(map(text, value)) + "\n]" if isinstance(value, list) and value else text(value)
@@ -162,24 +156,24 @@ def write(contents: Contents, path: Path) -> None:
     try:
         write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
     except OSError as error:
-        raise RecordingError(f"{path} cannot be written ({error.strerror}): choose another place with --out") from error
+        raise CourseError(f"{path} cannot be written ({error.strerror}): choose another place with --out") from error
 
 
 def read(path: Path) -> Contents:
     """The contents of a recording's file, every key and value checked.
 
-    Raises RecordingError if it cannot be read, is of an unknown format, or has a fault, of which it names the first.
+    Raises CourseError if it cannot be read, is of an unknown format, or has a fault: file and place of the first.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+        raise CourseError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{path.name} is no JSON: {str(error).splitlines()[0]}") from error
+        raise CourseError(f"{path.name} is no JSON: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict) or "format" not in data:
-        raise RecordingError(f"{path.name} is no recording: it has no format number")
+        raise CourseError(f"{path.name} is no recording: it has no format number")
     if type(data["format"]) is not int or data["format"] != FORMAT:
-        raise RecordingError(
+        raise CourseError(
             f"{path.name} has format {data['format']!r}, and this course reads {FORMAT}: "
             "record anew with `course record`, or update the course"
         )
@@ -188,22 +182,18 @@ def read(path: Path) -> Contents:
         for i, step in enumerate(contents.steps):
             alike = len({part is None for part in (step.memory, step.forward, step.step)}) == 1
             _demand(alike, f"steps[{i}]", "memory, forward and step must all be given, or all be null")
-    except _Fault as fault:
-        raise RecordingError(f"{path.name}, {fault}") from None
+    except CourseError as fault:
+        raise CourseError(f"{path.name}, {fault}") from None
     return contents
-
-
-class _Fault(Exception):
-    """The first fault in a file: where, and what."""
 
 
 def _demand(right: bool, place: str, what: str) -> None:
     if not right:
-        raise _Fault(f"{place or 'top level'}: {what}")
+        raise CourseError(f"{place or 'top level'}: {what}")
 
 
 def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
-    """The value as the type its dataclass gives it; raises _Fault."""
+    """The value as the type its dataclass gives it; raises CourseError."""
     got, inner = f"got {_name(value)}", [each for each in typing.get_args(kind) if each is not type(None)]
     if isinstance(kind, types.UnionType):  # X | None is the only union of the schema
         return None if value is None else _value(inner[0], value, place, demands)
@@ -217,9 +207,9 @@ def _value(kind: Any, value: Any, place: str, demands: Mapping[str, Any] = types
         for name in (name for name in value if name not in fields):
             near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
-            raise _Fault(f"{where}{name}: unknown; {hint}")
+            raise CourseError(f"{where}{name}: unknown; {hint}")
         for name in (name for name in fields if name not in value):
-            raise _Fault(f"{where}{name}: is missing")
+            raise CourseError(f"{where}{name}: is missing")
         hints = typing.get_type_hints(kind)
         made = {it.name: _value(hints[it.name], value[key], where + key, it.metadata) for key, it in fields.items()}
         return typing.cast(Any, kind)(**made)

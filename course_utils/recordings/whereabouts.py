@@ -1,7 +1,4 @@
-"""Where and when a recording is made: the machine, its driver, the versions, the clocks.
-
-Whatever cannot be read (no nvidia-smi, no git) is left empty.
-"""
+"""Where and when a recording is made; whatever cannot be read (no nvidia-smi, no git) is left empty."""
 
 import os
 import platform

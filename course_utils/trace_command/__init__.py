@@ -21,7 +21,7 @@ from course_utils.trace_command.builders import DTYPES, build, own, transformer
 from course_utils.trace_command.changes import Workbench
 from course_utils.trace_command.network import CLEARED, WEIGHTS, Network, Settings
 from course_utils.trace_command.optimizers import NAMES
-from course_utils.trace_command.report import Report, as_json, lines, page
+from course_utils.trace_command.report import Report
 from course_utils.units import GIB, CourseError, require_whole
 
 LARGEST_CARD = 1000  # GiB; a number above it is a name cut short
@@ -41,10 +41,8 @@ def parser() -> argparse.ArgumentParser:
         "fits a card, and what would help. The builder is your code, and runs with your permissions.",
         allow_abbrev=False,
     )
-    add = found.add_argument
-    add("builder", nargs="?", metavar="PACKAGE.MODULE:BUILDER", help="a function that returns the model")
-    network = found.add_argument_group("the network")
-    add = network.add_argument
+    found.add_argument("builder", nargs="?", metavar="PACKAGE.MODULE:BUILDER", help="a function that returns the model")
+    add = found.add_argument_group("the network").add_argument
     add("--hf", type=Path, metavar="CONFIG.json", help="in place of a builder: a transformers model by its config")
     add("--sequence", type=int, metavar="N", help="tokens in a sample, with --hf")
     add("--input", metavar="3,224,224", help="shape of one sample, without the batch; token ids: int64:1024")
@@ -87,10 +85,10 @@ def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
     """Run `course trace`. Raises CourseError for no such builder or card, or what cannot be built or traced."""
     options = parser().parse_args(arguments)
     report = make_report(options)
-    print(json.dumps(as_json(report), indent=2) if options.json else "\n".join(lines(report)))
+    print(json.dumps(report.as_json(), indent=2) if options.json else "\n".join(report.lines()))
     if options.html:
         try:
-            write_whole(options.html, page(report, card_of(options.card)))
+            write_whole(options.html, report.page(card_of(options.card)))
         except OSError as error:
             raise CourseError(f"cannot write {options.html}: {error.strerror or error}") from error
         if not options.json:

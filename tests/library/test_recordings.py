@@ -24,7 +24,7 @@ from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import Timing
 from course_utils.recordings import Recording, schema
 from course_utils.recordings.reading import Live, gpu, load, sentence
-from course_utils.recordings.schema import Contents, RecordingError, Transfer, as_json, read, write
+from course_utils.recordings.schema import Contents, Transfer, as_json, read, write
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 
@@ -114,7 +114,7 @@ def test_whatever_is_wrong_in_a_file_is_one_line_that_names_it(tmp_path, whole, 
 def fault_in(path):
     try:
         read(path)
-    except RecordingError as error:
+    except CourseError as error:
         return str(error)
     return None
 
@@ -149,7 +149,7 @@ def test_faults_by_name(tmp_path, change, message):
     change(data)
     path = tmp_path / "a.json"
     path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(RecordingError) as error:
+    with pytest.raises(CourseError) as error:
         read(path)
     assert message in str(error.value)
 
@@ -158,12 +158,12 @@ def test_faults_by_name(tmp_path, change, message):
 def test_what_is_no_recording_is_one_line(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"a\.json is no"):
+    with pytest.raises(CourseError, match=r"a\.json is no"):
         read(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(RecordingError, match=r"a\.json is no JSON"):
+    with pytest.raises(CourseError, match=r"a\.json is no JSON"):
         read(path)
-    with pytest.raises(RecordingError, match="cannot be read: No such file"):
+    with pytest.raises(CourseError, match="cannot be read: No such file"):
         read(tmp_path / "b.json")
 
 
@@ -249,7 +249,7 @@ def test_transfers_between_recorded_sizes_lie_on_the_line(recording):
     assert recording.transfer(4 * 10**6) == pytest.approx(2e-3)
     assert recording.transfer(10**8) == pytest.approx(4e-2)
     assert recording.transfer(1) == pytest.approx(1e-3)  # no less than the smallest
-    with pytest.raises(RecordingError, match=r"card\.json has no transfers to device, not pinned"):
+    with pytest.raises(CourseError, match=r"card\.json has no transfers to device, not pinned"):
         recording.transfer(1, pinned=False)
 
 
@@ -279,7 +279,7 @@ def test_the_ceilings_make_a_device_to_predict_for(recording):
 def test_the_rest_is_read_by_what_it_is(recording):
     assert recording.context().context_bytes == 1000 - 400 - 100
     assert recording.crossover() == []
-    with pytest.raises(RecordingError, match=r"card\.json has no context"):
+    with pytest.raises(CourseError, match=r"card\.json has no context"):
         Recording(Path("card.json"), made()).context()
 
 
@@ -306,7 +306,7 @@ def test_load_gives_the_newest_complete_recording_of_a_gpu(tmp_path):
     write(made(date="2026-08-01T00:00:00+00:00"), tmp_path / "new.json")
     assert load(tmp_path).path.name == "new.json"
     (tmp_path / "bad.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"bad\.json is no recording"):
+    with pytest.raises(CourseError, match=r"bad\.json is no recording"):
         load(tmp_path)
 
 

@@ -28,7 +28,6 @@ from course_utils.trace import Spec, training_step
 from course_utils.trace_command import changes
 from course_utils.trace_command.builders import build
 from course_utils.trace_command.changes import COMPUTED, Workbench
-from course_utils.trace_command.report import as_json, lines, page
 from course_utils.units import GIB, CourseError, format_bytes
 
 OWN = """
@@ -160,7 +159,7 @@ def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_h
 @pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
 def test_the_page_fits_a_phone(own: Path) -> None:
     report = command.make_report(options(*LANGUAGE, "--card", "0.004", "--context", "0"))
-    (own / "page.html").write_text(page(report, command.card_of("0.004")), encoding="utf-8")
+    (own / "page.html").write_text(report.page(command.card_of("0.004")), encoding="utf-8")
     with lab.browser(width=400) as shown:
         shown.goto((own / "page.html").as_uri())
         wide = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 400)"
@@ -185,7 +184,7 @@ def test_what_is_said_is_what_the_library_says(own: Path) -> None:
     assert report.verdict == fit(ledger, device("T4"))
     assert report.batches == largest_batch(step, device("T4"))
     assert report.parameters == (sum(p.numel() for p in module.parameters()),) * 2
-    said = "\n".join(lines(report))
+    said = "\n".join(report.lines())
     assert f"net, batch 64, adam, float32 weights: {format_bytes(ledger.peak_bytes)} at the peak" in said
     assert f"{format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(ledger.reserved_bytes())} res" in said
     for one in report.helps:
@@ -342,7 +341,7 @@ def test_eight_bit_adam_of_half_precision_weights(own: Path) -> None:
     assert bench.ledger.by_role()["optimizer state"] == 68_157_440
     names = {one.name for one in bench_of(*line).changes()}
     assert names.isdisjoint({"bfloat16 autocast", "bfloat16 weights"})
-    assert "halves, batch 2, adamw, bfloat16 weights: " in lines(command.make_report(options(*line)))[0]
+    assert "halves, batch 2, adamw, bfloat16 weights: " in command.make_report(options(*line)).lines()[0]
 
 
 def test_a_language_model_of_ones_own(own: Path) -> None:
@@ -425,8 +424,8 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
     for what in assumed:
         assert f"Assumed: {what}." in said
     report = replace(command.make_report(options("own_nets:square", "--input", "3")), why="it says so")
-    assert "This batch was traced by itself: it says so." in lines(report)
-    assert as_json(report)["why"] == "it says so"
+    assert "This batch was traced by itself: it says so." in report.lines()
+    assert report.as_json()["why"] == "it says so"
 
 
 @pytest.mark.parametrize(

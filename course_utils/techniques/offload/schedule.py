@@ -1,7 +1,4 @@
-"""A schedule: when every kernel and copy of a step runs, why what waits, and the memory over that time.
-
-`course_utils.techniques.offload.simulation` makes schedules; here is what they say.
-"""
+"""A schedule: when every kernel and copy of a step runs, why what waits, and the memory over that time."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +26,6 @@ class Copy:
     begins: float  # seconds since the step began
     ends: float  # seconds since the step began
     beside: int  # the kernel with whose start it was issued
-    on_demand: bool = False  # whether it was issued only when a kernel already waited for it
 
 
 @dataclass(frozen=True)
@@ -73,19 +69,14 @@ class Schedule:
         return float((self.ends - self.begins).sum())
 
     @property
-    def fastest_seconds(self) -> float:
-        """Seconds of the step with nothing moved and the fastest algorithms: what an unlimited device would take."""
-        return float(self.work.fast.sum())
-
-    @property
     def slowdown(self) -> float:
         """Time lost to moving and to slower algorithms, as a share of the fastest step: 0.1 is a tenth longer."""
-        return self.total_seconds / self.fastest_seconds - 1
+        return self.total_seconds / float(self.work.fast.sum()) - 1
 
     @property
     def loss(self) -> float:
         """Performance lost, as the publications of 2016 count it: 1 - fastest / total."""
-        return 1 - min(1.0, self.fastest_seconds / self.total_seconds)  # sums in another order differ in the last digit
+        return 1 - min(1.0, float(self.work.fast.sum()) / self.total_seconds)  # in another order the last digit differs
 
     @property
     def copy_floor_seconds(self) -> float:

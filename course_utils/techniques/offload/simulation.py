@@ -105,11 +105,11 @@ class _Run:
             tuple(self.copies), tuple(stalls), released, returned,
         )  # fmt: skip
 
-    def _copy(self, tensor: int, direction: str, issued: float, kernel: int, on_demand: bool = False) -> int:
+    def _copy(self, tensor: int, direction: str, issued: float, kernel: int) -> int:
         begins = max(self.free_at, issued)
         size = int(self.work.size[tensor])
         self.free_at = begins + size / self.rate + self.latency
-        self.copies.append(Copy(tensor, direction, size, begins, self.free_at, kernel, on_demand))
+        self.copies.append(Copy(tensor, direction, size, begins, self.free_at, kernel))
         return len(self.copies) - 1
 
     def _waits(self, kernel: int, now: float) -> Iterator[tuple[int, str]]:
@@ -120,11 +120,11 @@ class _Run:
                 yield self.out[done - 1], SLOW_COPY
             if self.window == 0 and self.back:
                 yield next(reversed(self.back.values())), LATE
-        for tensor in self.needed.get(kernel, ()):
-            if tensor not in self.back:
-                self.back[tensor] = self._copy(tensor, BACK, now, kernel, on_demand=True)
-            copy = self.back[tensor]
-            yield copy, ON_DEMAND if self.copies[copy].on_demand else LATE
+        for tensor in self.needed.get(kernel, ()):  # by nobody before
+            reason = LATE if tensor in self.back else ON_DEMAND
+            if reason == ON_DEMAND:
+                self.back[tensor] = self._copy(tensor, BACK, now, kernel)
+            yield self.back[tensor], reason
 
     def _ahead(self, kernel: int) -> list[int]:
         """The tensors to fetch while a kernel of the backward pass runs."""
