@@ -393,8 +393,9 @@ class Runs:
 
         handles: list[Any] = []
         for path, child in self.modules:
-            if path:  # always, because a checkpoint leaves its modules by an exception once it has what it wants
+            if path:
                 handles.append(child.register_forward_pre_hook(partial(enter, path)))
+                # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
                 handles.append(child.register_forward_hook(partial(leave, path), always_call=True))
         return [*handles, self.model.register_forward_pre_hook(begin), self.model.register_forward_hook(end)]
 
