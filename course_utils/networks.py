@@ -166,9 +166,7 @@ class Inception(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(batch, inputs, height, width) to (batch, outputs, height, width)."""
-        return torch.cat(
-            [self.branch1x1(maps), self.branch3x3(maps), self.branch5x5(maps), self.branch_pool(maps)], dim=1
-        )
+        return torch.cat([branch(maps) for branch in self.children()], dim=1)
 
 
 def _reduced_branch(inputs: int, reduced: int, outputs: int, kernel: int) -> nn.Sequential:
@@ -271,8 +269,7 @@ def resnet34(width: int = 64) -> nn.Sequential:
     """ResNet-34: input 3×224×224, 21,797,672 parameters, 36 convolutions and 1 dense layer.
 
     He et al. (2016), table 1: as many blocks as ResNet-50, each of two 3×3 convolutions. `width` is that of the first
-    stage's maps, and each stage has twice the channels of the one before; at 256 the maps between the blocks are those
-    of ResNet-50.
+    stage's maps; at 256 the maps between the blocks are those of ResNet-50.
     """
     return _resnet(BasicBlock, (3, 4, 6, 3), width)
 

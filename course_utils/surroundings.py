@@ -56,11 +56,7 @@ class Draws:
 
     @contextmanager
     def watched(self, others: Iterable[Any] = ()) -> Iterator[None]:
-        """Leaves the generators as they were.
-
-        Args:
-            others: each a random.Random, numpy.random.Generator or numpy.random.RandomState.
-        """
+        """Puts the generators back; each of `others` is a random.Random, or NumPy's Generator or RandomState."""
         ways = [_state_of(one) for one in (random, np.random, *others)]
         before = [read() for read, _ in ways]
         try:

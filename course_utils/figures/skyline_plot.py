@@ -214,8 +214,8 @@ class Plot:
             self._label_crossing(self.line)
         columns = np.arange(LEFT + STRIP, self.events.end - STRIP, BAND_COLUMN)
         event = self.events.at(columns)
-        borders = np.array([span.start for span in self.events.spans[1:]])
-        blocked = (np.abs(columns[:, None] - borders) < NEAR_BORDER).any(axis=1)
+        starts = np.array([span.start for span in self.events.spans[1:]])
+        border = (np.abs(columns[:, None] - starts) < NEAR_BORDER).any(axis=1)
         shares = self.ledger.by_role()
         beside = []
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
@@ -226,8 +226,9 @@ class Plot:
                 line = self.y(self.ghost.total[self.ghost.at(columns)])
                 crossed, low = (roof < line) & (line < floor), floor - line > line - roof
                 floor, roof = np.where(crossed & ~low, line - HALO, floor), np.where(crossed & low, line + HALO, roof)
+            floor = np.where(border, roof, floor)
             if not any(
-                write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], self.line)
+                write_on_band(self.scene, columns, floor, roof, lines, ROLE_COLOURS[ROLES[code]], self.line)
                 for lines in (*with_share, [ROLES[code]])
             ):
                 beside.append(int(code))

@@ -129,7 +129,6 @@ def write_on_band(
     columns: Floats,
     floor: Floats,
     roof: Floats,
-    blocked: npt.NDArray[np.bool_],
     lines: Sequence[str],
     colour: str,
     crossing: float | None = None,
@@ -139,9 +138,8 @@ def write_on_band(
     Args:
         scene: where to write.
         columns: (n,) x of sampled columns, BAND_COLUMN apart.
-        floor: (n,) y of the band's lower edge there, the larger number.
+        floor: (n,) y of the band's lower edge there, the larger number; the upper edge's where no words may stand.
         roof: (n,) y of its upper edge.
-        blocked: (n,) columns that words must not cover.
         lines: the words, the first line bold.
         colour: the band's.
         crossing: y of a horizontal line through the picture that words keep clear of.
@@ -156,7 +154,7 @@ def write_on_band(
         below = low - crossing >= crossing - high  # the side of the line that has more room
         low = np.where(below, low, np.minimum(low, crossing - 3))
         high = np.where(below, np.maximum(high, crossing + 3), high)
-    height = np.where(windows(blocked, wide).any(axis=1), -1.0, low - high)
+    height = low - high
     if height.max() < tall:
         return False
     good = np.flatnonzero(height >= max(tall, 0.9 * height.max()))

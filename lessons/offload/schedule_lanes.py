@@ -219,11 +219,8 @@ class _Memory:
         beside = []
         for code in np.flatnonzero((self.levels[:, 1:] > self.levels[:, :-1]).any(axis=0)):
             floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
-            blocked = np.zeros(len(columns), dtype=np.bool_)
             colour = ROLE_COLOURS[ROLES[code]]
-            if not len(columns) or not write_on_band(
-                scene, columns, floor, roof, blocked, [ROLES[code]], colour, crossing
-            ):
+            if not len(columns) or not write_on_band(scene, columns, floor, roof, [ROLES[code]], colour, crossing):
                 beside.append((ROLES[code], colour, None))
         roof_y = label_column(scene, self.right, self.bottom, beside)
         names: list[tuple[float, str, bool]] = []

@@ -104,15 +104,14 @@ def batch_lines(
             texts = (f"fits up to batch {fits:,}", f"{fits:,} fits")
             scene.place((Words(x - 8, crossing - 9, text, SIZE, "end", bold=True) for text in texts), curve)
     _label_regimes(scene, regimes, x_of, np.column_stack([xs, ys[:, -1]]), curve)
-    blocked = np.zeros(len(columns), dtype=bool)
-    if fits is not None and crossing is not None:
-        blocked |= np.abs(columns - x_of(fits)) < 6
     rows: list[Row] = []
     for code, role in enumerate(ROLES):
         if not peaks[:, code].any():
             continue
         low, high = (np.interp(columns, xs, ys[:, edge]) for edge in (code, code + 1))
-        if not write_on_band(scene, columns, low, high, blocked, [role], ROLE_COLOURS[role], crossing):
+        if fits is not None and crossing is not None:
+            low = np.where(np.abs(columns - x_of(fits)) < 6, high, low)  # no words over the line down from the limit
+        if not write_on_band(scene, columns, low, high, [role], ROLE_COLOURS[role], crossing):
             leader = (right, float(ys[-1, code] + ys[-1, code + 1]) / 2) if peaks[-1, code] else None
             rows.append((role, ROLE_COLOURS[role], leader))
     roof = label_column(scene, right, bottom, rows)
