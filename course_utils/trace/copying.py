@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import course_utils
+from course_utils.trace.refusals import check_dense
 
 # Most of what a module holds: flags and numbers, which are not copied, and lists of hooks that it does not have.
 ATOMS = (type(None), bool, int, float, str)
@@ -29,6 +30,7 @@ LIBRARIES = (
     *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")),
     *(str(Path(file).parent) for file in (torch.__file__, course_utils.__file__)),
 )
+COMPUTED = "course_computed_by"  # attribute of what stands for a tensor that has a grad_fn: its name
 MARK = "course_marks_gradients"  # attribute of a function that is no hook of the network's
 _COMPILED = "_torchdynamo_orig_callable"  # attribute of a function that torch.compile made: what of
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")  # instructions that read or write a name of their file
@@ -146,6 +148,7 @@ class OnShapes:
         self.networks: dict[str, nn.Module] = {}  # copies of networks found besides the first, by name
         self.tensors: list[tuple[str, Tensor]] = []  # found besides parameters, buffers, attributes: names, stand-ins
         self.optimizers: list[Optimizer] = []
+        self.computed = False  # whether a tensor was the result of an operator that autograd would go back through
         self.compiled = False  # whether something was compiled, of which the copy is not
 
     def tell(self, original: Any, twin: Any) -> Any:
@@ -180,10 +183,14 @@ class OnShapes:
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:
+            check_dense(tensor)
             twin = self.empty(tensor)
             if isinstance(tensor, nn.Parameter) and twin is not tensor:
                 twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
             self.tell(tensor, twin)
+            by = vars(tensor).get(COMPUTED, "") if tensor.grad_fn is None else type(tensor.grad_fn).__name__
+            if by:
+                self.computed, vars(twin)[COMPUTED] = True, by
             if twin is not tensor:
                 for name, value in vars(tensor).items():  # such as a gradient in another precision
                     setattr(twin, name, self._stand_in(value) if isinstance(value, Tensor) else self(value, name))
@@ -242,6 +249,7 @@ class OnShapes:
         if id(value) in self.memo:
             return self.memo[id(value)]
         if isinstance(value, Tensor):
+            check_dense(value)
             kept = self.stays(value)
             twin = self._stand_in(value) if kept is None else self.tell(value, kept)
             self.tensors.append((name or f"a tensor of shape {tuple(value.shape)}", twin))

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.memory import ROLE
+from course_utils.trace.copying import COMPUTED
 from course_utils.trace.operators import MIXES_DEVICES, NOTICED
 from course_utils.trace.overrides import HALF
 from course_utils.trace.record import BACKWARD, FORWARD, Run
@@ -105,6 +106,17 @@ def check_devices(op: str, inputs: list[Tensor], names: dict[int, str]) -> None:
         raise ValueError(
             f"{name + ', ' if name else ''}{what}, meets tensors on the card: create that one with device=x.device"
         )
+
+
+class ComputedBefore(Observer):
+    """Tensors that were computed before the step, from weights: their copies do not know of which."""
+
+    def see(self, call: Call, record: Run) -> None:
+        """Look for one that gradients would flow through, itself or a view of it."""
+        if call.phase == FORWARD and torch.is_grad_enabled():
+            for tensor in call.inputs:
+                if by := vars(tensor if tensor._base is None else tensor._base).get(COMPUTED):
+                    raise ValueError(f"a tensor was computed before the step ({by}): compute it in the forward pass")
 
 
 @dataclass

@@ -210,7 +210,10 @@ class UpdateTracer:
             gradients.append(recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer))
         recorder.watch_all(((OPTIMIZER, tensor) for tensor in self.network), ROLE["other"])
         recorder.begin()
-        recorder.watch_all(self._state(), ROLE["optimizer state"])
+        state = [*self._state()]
+        if any(recorder.index_of(tensor) in gradients for _, tensor in state):
+            raise TraceError("the optimizer keeps gradients for its next step, which nothing can follow: keep copies")
+        recorder.watch_all(state, ROLE["optimizer state"])
         return [*gradients, *weights]
 
     def _tell(self, left: list[Left], recorder: Recorder) -> list[Left]:

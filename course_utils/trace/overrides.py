@@ -89,7 +89,7 @@ def _register() -> Any:
                 if (operator := overload(name)) is not None:
                     has = partial(torch._C._dispatch_has_kernel_for_dispatch_key, f"aten::{name}")
                     made_of_others = _own_kernel(name) if has("CompositeImplicitAutograd") else _as_it_comes(operator)
-                    plain = _float32(operator) if has("AutocastCPU") else made_of_others
+                    plain = (_half if kind == "half" else _float32)(operator) if has("AutocastCPU") else made_of_others
                     library.impl(name, _in_traces({"cuda": AUTOCAST_RULES[kind](operator)}, plain), "AutocastCPU")
     return library
 

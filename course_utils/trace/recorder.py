@@ -111,6 +111,8 @@ class Recorder(Unwrapped, TorchDispatchMode):
 
     def index_of(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage, None if it is unknown."""
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
         return self.alive.get(tensor.untyped_storage()._cdata)
 
     def begin(self) -> None:

@@ -6,6 +6,8 @@ import traceback
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.units import CourseError
 
@@ -23,7 +25,11 @@ _KNOWN = {
     "not on the expected device|Please convert all Tensors to FakeTensors": (
         "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
     ),
-    "SparseTensorImpl": (
+    "FlexAttention": (
+        "flex_attention has kernels for a card alone, which shapes do not run: put scaled_dot_product_attention in its "
+        "place"
+    ),
+    "Sparse[A-Za-z]*TensorImpl": (
         "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False"
     ),
     "_pack_padded_sequence|'lengths' argument should be": (
@@ -50,6 +56,18 @@ class LeakError(TraceError):
 def first_line(error: BaseException) -> str:
     """What an error says, in one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def check_dense(tensor: Tensor) -> None:
+    """Raise ValueError for a tensor whose bytes do not follow from its shape, dtype and strides."""
+    kind = "sparse" if tensor.layout is not torch.strided else "quantized" if tensor.is_quantized else ""
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ and not isinstance(tensor, FakeTensor):
+        kind = f"a {type(tensor).__name__}, which holds others"
+    if kind:
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} is {kind}, so its bytes do not follow from its shape: trace the "
+            "step with a plain tensor in its place"
+        )
 
 
 def needs_values(error: BaseException) -> bool:
@@ -95,7 +113,9 @@ def cause(error: BaseException) -> str:
 
 def optimizer_cause(error: BaseException) -> str:
     """What went wrong in an optimizer's step, and the way out."""
-    text = first_line(error)
+    text, frames = first_line(error), traceback.extract_tb(error.__traceback__)
+    if any(frame.filename.endswith("grad_scaler.py") for frame in frames):
+        return "its GradScaler looks at values, and a trace has only shapes: leave it out, as it holds a few numbers"
     if "closure" in text or text == "'NoneType' object is not callable":
         return "its step calls a closure, which runs the network again, and an update is traced by step() alone"
     if isinstance(error, KeyError):

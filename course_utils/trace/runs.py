@@ -29,7 +29,7 @@ from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gr
 from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.known import LARGEST
-from course_utils.trace.observers import HostTensors
+from course_utils.trace.observers import ComputedBefore, HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, as_on, state_of, updated
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
@@ -116,6 +116,7 @@ class Runs:
     def _copy(self, module: nn.Module) -> OnShapes:
         """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
         values, self._values = {id(tensor): known for tensor, known in self._values}, []
+        storages: dict[int, Any] = {}  # by the address of the original
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
@@ -123,8 +124,20 @@ class Runs:
             looked_at = not tensor.dim() or not (tensor.is_floating_point() or tensor.is_complex())
             if known is None and looked_at and tensor.numel() <= LARGEST and is_real(tensor):
                 known = tensor.detach().clone()
+            # Moved to a card, tensors are copied one by one, without gaps and what else is in their storages.
+            moved = self.target == "cuda" and not tensor.is_contiguous()
+            stride = (torch.empty_like(tensor, device="meta") if moved else tensor).stride()
             with self.fake or nullcontext():
-                twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+                twin = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=self.device)
+                if self.target == "cpu":
+                    original = tensor.untyped_storage()
+                    whole = storages.get(original._cdata)
+                    if whole is None and original.nbytes() > twin.untyped_storage().nbytes():
+                        whole = torch.empty(original.nbytes(), dtype=torch.uint8, device=self.device).untyped_storage()
+                    if whole is not None:
+                        place = whole, tensor.storage_offset(), tensor.shape, tensor.stride()
+                        twin = torch.empty(0, dtype=tensor.dtype, device=self.device).set_(*place)
+                    storages[original._cdata] = twin.untyped_storage()
             if known is not None:
                 self._values.append((twin, known))
             return twin
@@ -251,6 +264,8 @@ class Runs:
         if self.target == "cuda":
             names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors}
             recorder.observers.append(HostTensors(names))
+        if self._shapes.computed:
+            recorder.observers.append(ComputedBefore())
         with no_garbage_collection(), self.fake or nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:

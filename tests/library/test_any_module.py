@@ -85,6 +85,18 @@ class HoldsATensor(Net):
         self.scale = torch.ones(40)
 
 
+class SharesStorages(Net):
+    """Weights that are a part of larger ones, of two layers, and a buffer too; a row of a long table."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda net, x: net.c(F.relu(net.d(net.b(F.relu(net.a(x)))))) + net.row)
+        self.d = nn.Linear(16, 16)
+        self.b.weight = nn.Parameter(torch.randn(64, 32)[:16, 3:19])
+        self.d.weight.data = self.b.weight.data
+        self.register_buffer("first", self.b.weight.data)
+        self.register_buffer("row", torch.zeros(500, 5)[7])
+
+
 class Frozen(Net):
     """Layers whose weights need no gradient."""
 
@@ -158,6 +170,7 @@ PEOPLE_BRING: dict[str, tuple[Case, dict[str, Any]]] = {
     "a mask made once, out of sight": (Case(partial(Net, makes_a_table_once), (8,), 5), {}),
     "tensors replaced in the first step": (Case(Replaces, (8,), 5), {}),
     "a tensor held without being a buffer": (Case(HoldsATensor, (8,), 5), {}),
+    "tensors that share storages": (Case(SharesStorages, (8,), 5), {}),
     "a constant made in forward": (Case(partial(Net, lambda net, x: chain(net, x) * torch.tensor(2.0)), (8,), 5), {}),
     "zeros made in forward": (Case(partial(Net, lambda net, x: chain(net, x) + torch.zeros(len(x), 5)), (8,), 5), {}),
     "the first layer frozen": (Case(partial(Frozen, "a"), (8,), 5), {}),
@@ -202,12 +215,30 @@ def test_networks_that_people_bring_equal_real_tensors(name: str, optimizer: str
         assert operators(step.at(batch)) == live_storages_timeline(case, batch), batch
 
 
+def test_moved_to_a_card_tensors_share_no_storage() -> None:
+    moved = SharesStorages().double().float()  # copied one by one, as by `.cuda()`
+    assert operators(training_step(SharesStorages(), (8,)).at(4)) == operators(training_step(moved, (8,)).at(4))
+    on_cpu = [training_step(one, (8,), target="cpu").at(4).by_role()["parameters"] for one in (SharesStorages(), moved)]
+    assert on_cpu[0] - on_cpu[1] == 4 * (64 * 32 - 2 * 16 * 16)
+
+
+def test_a_type_is_changed_within_vmap_on_a_card_too() -> None:
+    def squares(net: Net, x: Tensor) -> Tensor:
+        rows: Tensor = torch.vmap(lambda row: row.to(torch.float64).pow(2).sum())(net.a(x))
+        return chain(net, x) + rows[:, None]
+
+    for target in ("cpu", "cuda"):
+        step = training_step(Net(squares), (8,), target=target).at(4)
+        assert "_to_copy" in set(step.timeline()["event"])
+
+
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing"])
+@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing", "PReLU"])
 def test_autocast_equals_real_tensors_without_convolutions(name: str, precision: str) -> None:
     build, shape = {
         "dense": (partial(Net, chain), (8,)),
         "rnn_from_cells": (rnn_from_cells, (7, 4)),
+        "PReLU": (lambda: nn.Sequential(nn.Linear(8, 16), nn.PReLU(16), nn.Linear(16, 5)), (8,)),
         "checkpointing": (partial(Net, partial(checkpointed, use_reentrant=False)), (8,)),
     }[name]
     step = training_step(build(), shape, None, "adam", precision, "cpu")

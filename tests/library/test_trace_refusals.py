@@ -12,6 +12,7 @@ import torch
 from small_nets import Net, chain
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 from course_utils import networks
 from course_utils.trace import TraceError, training_step
@@ -49,6 +50,54 @@ def generator_inside() -> nn.Module:
     table = torch.ones(3)
     net.numbers = (table[i] for i in range(3))
     return net
+
+
+class Wrapped(Tensor):
+    """A weight of eight bits that says it has 32."""
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, values.shape, dtype=torch.float32)
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*(one.values.float() if isinstance(one, cls) else one for one in args), **kwargs or {})
+
+
+class HoldsOne(Net):
+    """A tensor as an attribute, made by a function of the network."""
+
+    def __init__(self, make: Callable[[Any], Tensor], run: Callable[[Any, Tensor], Any] = chain) -> None:
+        super().__init__(run)
+        self.one = make(self)
+
+
+class KeepsGradients(torch.optim.SGD):
+    """Last step's gradients are its state."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["last"] = parameter.grad
+
+
+class Unscaled(torch.optim.SGD):
+    """The update of a loop with a GradScaler."""
+
+    def step(self, closure: Any = None) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        scaler.unscale_(self)
+        super().step()
+
+
+def bent(net: Any, x: Tensor) -> Tensor:
+    q = net.a(x).view(-1, 1, 1, 16)
+    mixed: Tensor = flex_attention(q, q, q)
+    return chain(net, x) + mixed.sum()
 
 
 def mixing_in(constant: Tensor) -> Callable[[Any, Tensor], Tensor]:
@@ -220,6 +269,54 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], str
         ((3,),),
         {"input_dtype": torch.int64},
         "sparse gradients, whose storages cannot be followed: build the embedding with sparse=False$",
+    ),
+    "a sparse tensor": (
+        partial(HoldsOne, lambda net: torch.eye(5).to_sparse(), lambda net, x: chain(net, x) @ net.one),
+        ((8,),),
+        {},
+        r"^HoldsOne cannot be copied: a tensor of shape \(5, 5\) is sparse, .* trace the step with a plain tensor",
+    ),
+    "a sparse tensor of a loss": (
+        plain,
+        ((8,),),
+        {"criterion": partial(lambda graph, out, y: F.cross_entropy(out @ graph, y), torch.eye(5).to_sparse_csr())},
+        r"^Net cannot be copied: a tensor of shape \(5, 5\) is sparse",
+    ),
+    "a quantized tensor": (
+        partial(HoldsOne, lambda net: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)),
+        ((8,),),
+        {"target": "cpu"},
+        r"^HoldsOne cannot be copied: a tensor of shape \(4,\) is quantized",
+    ),
+    "a tensor that holds another": (
+        partial(HoldsOne, lambda net: Wrapped(torch.ones(16, 8, dtype=torch.int8))),
+        ((8,),),
+        {},
+        r"^HoldsOne cannot be copied: a tensor of shape \(16, 8\) is a Wrapped, which holds others",
+    ),
+    "a weight's transpose, made before": (
+        partial(HoldsOne, lambda net: net.a.weight.t(), lambda net, x: chain(net, x @ net.one @ net.one.t())),
+        ((8,),),
+        {},
+        r"^HoldsOne .* a tensor was computed before the step \(TBackward0\): compute it in the forward pass$",
+    ),
+    "flex_attention": (
+        partial(Net, bent),
+        ((8,),),
+        {},
+        FORWARD_OF_NET + "flex_attention has kernels for a card alone",
+    ),
+    "an optimizer that keeps gradients": (
+        plain,
+        ((8,),),
+        {"optimizer": partial(KeepsGradients, lr=0.1)},
+        "^the optimizer keeps gradients for its next step, which nothing can follow: keep copies$",
+    ),
+    "a GradScaler": (
+        plain,
+        ((8,),),
+        {"optimizer": partial(Unscaled, lr=0.1), "precision": "float16"},
+        "^the optimizer fails: its GradScaler looks at values, .*: leave it out",
     ),
     "nested tensors": (
         partial(Net, lambda net, x: chain(net, torch.nested.nested_tensor([x[0], x[1]]).to_padded_tensor(0.0))),
