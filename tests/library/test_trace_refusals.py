@@ -92,6 +92,7 @@ class Unscaled(torch.optim.SGD):
         scaler.scale(torch.ones(1))
         scaler.unscale_(self)
         super().step()
+        scaler.update()
 
 
 def bent(net: Any, x: Tensor) -> Tensor:
