@@ -1,7 +1,4 @@
-"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context.
-
-What is timed is timed by `timing`, what is weighed is weighed by `measure`.
-"""
+"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context."""
 
 import gc
 from collections.abc import Callable, Iterator
