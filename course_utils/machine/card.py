@@ -174,10 +174,8 @@ def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", s
         step()
         return step
 
-    cpu, there, transferred = (
-        time_runs(step_on(where, moved), seconds) for where, moved in (("cpu", False), (device, False), (device, True))
-    )
-    return Contest(inputs, units, batch, cpu, there, transferred)
+    ways = ("cpu", False), (device, False), (device, True)
+    return Contest(inputs, units, batch, *(time_runs(step_on(*way), seconds) for way in ways))
 
 
 def measure_workspaces(network: Network, batch: int, benchmark: bool, device: str = "cuda") -> Iterator[Workspace]:
