@@ -1,7 +1,4 @@
-"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context.
-
-What is timed is timed by `timing`, what is weighed is weighed by `measure`.
-"""
+"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -177,10 +174,8 @@ def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", s
         step()
         return step
 
-    cpu, there, transferred = (
-        time_runs(step_on(where, moved), seconds) for where, moved in (("cpu", False), (device, False), (device, True))
-    )
-    return Contest(inputs, units, batch, cpu, there, transferred)
+    ways = ("cpu", False), (device, False), (device, True)
+    return Contest(inputs, units, batch, *(time_runs(step_on(*way), seconds) for way in ways))
 
 
 def measure_workspaces(network: Network, batch: int, benchmark: bool, device: str = "cuda") -> Iterator[Workspace]:

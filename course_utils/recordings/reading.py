@@ -127,25 +127,22 @@ class Live:
         return card.measure_context(self.device, True, None)
 
 
-def load(folder: Path = FOLDER) -> Recording | None:
-    """The newest recording of a GPU in a folder, complete ones first; None if there is none.
-
-    Quick trials and recordings of a CPU are left out: `read_recording` reads those. Raises CourseError for a file in
-    the folder that is no recording.
-    """
-    found = [read_recording(path) for path in sorted(folder.glob("*.json"))]
-    fit = [each for each in found if each.contents.provenance.device == "cuda" and not each.contents.provenance.quick]
-    return max(fit, key=lambda each: (each.contents.complete, each.contents.provenance.date), default=None)
-
-
 def read_recording(path: Path) -> Recording:
     """The recording in a file. Raises CourseError where it is none, or has a fault."""
     return Recording(path, read(path))
 
 
 def gpu(folder: Path = FOLDER) -> Live | Recording | None:
-    """This machine's own GPU, else the newest recording, else None. Raises CourseError for a file that has a fault."""
-    return Live() if torch.cuda.is_available() else load(folder)
+    """This machine's own GPU, else the newest recording of one in a folder, complete ones first; None if there is none.
+
+    Quick trials and recordings of a CPU are left out: `read_recording` reads those. Raises CourseError for a file in
+    the folder that is no recording, or has a fault.
+    """
+    if torch.cuda.is_available():
+        return Live()
+    found = [read_recording(path) for path in sorted(folder.glob("*.json"))]
+    fit = [each for each in found if each.contents.provenance.device == "cuda" and not each.contents.provenance.quick]
+    return max(fit, key=lambda each: (each.contents.complete, each.contents.provenance.date), default=None)
 
 
 def sentence(source: Live | Recording | None) -> str:

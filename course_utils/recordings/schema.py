@@ -51,10 +51,10 @@ class Provenance:
     quick: bool  # not the full plan: only the workings were tried, and no lesson shows it
     tf32_convolutions: bool  # whether float32 convolutions might round their inputs to TF32, PyTorch's default
     tf32_products: bool  # whether float32 matrix products might, which by default they may not
-    clock_mhz: float | None  # of the multiprocessors under load, as the next two
-    clock_limit_mhz: float | None
-    memory_clock_mhz: float | None
-    took_s: float
+    clock_mhz: float | None = None  # of the multiprocessors under load, as the next two
+    clock_limit_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True)

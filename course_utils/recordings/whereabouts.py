@@ -72,7 +72,6 @@ def provenance(device: str, quick: bool, command: str) -> Provenance:
         date=datetime.now(UTC).isoformat(timespec="seconds"), command=command, course=__version__, commit=_commit(),
         tf32_convolutions=torch.backends.cudnn.allow_tf32,
         tf32_products=torch.backends.cuda.matmul.allow_tf32,
-        clock_mhz=None, clock_limit_mhz=None, memory_clock_mhz=None, took_s=0.0,
     )  # fmt: skip
 
 

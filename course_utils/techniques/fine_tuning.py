@@ -64,9 +64,8 @@ class FourBit(nn.Module):
         super().__init__()
         inputs, outputs = widths(linear)
         self.shape, self.keeps, self.bias = (outputs, inputs), keeps, linear.bias
-        packed, scales = quantised(linear.weight.detach())
-        self.packed = nn.Parameter(packed, requires_grad=False)
-        self.scales = nn.Parameter(scales, requires_grad=False)
+        parts = quantised(linear.weight.detach())
+        self.packed, self.scales = (nn.Parameter(part, requires_grad=False) for part in parts)
         self.dtype = linear.weight.dtype
 
     def forward(self, x: Tensor) -> Tensor:

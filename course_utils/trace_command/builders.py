@@ -102,11 +102,10 @@ def _next_token(logits: Any, labels: Tensor) -> Tensor:
 
 def _returned(model: nn.Module, batch: Any) -> Tensor:
     out = model(*batch)
-    parts = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else [out]
-    found = getattr(out, "loss", None)
-    scalars = [part for part in parts if isinstance(part, Tensor) and part.dim() == 0]
-    if isinstance(found, Tensor):
+    if isinstance(found := getattr(out, "loss", None), Tensor):
         return found
+    parts = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else [out]
+    scalars = [part for part in parts if isinstance(part, Tensor) and part.dim() == 0]
     if len(scalars) != 1:
         raise CourseError(f"--loss returned: model(x, y) returns {len(scalars)} losses, not one number")
     return scalars[0]

@@ -15,6 +15,7 @@ import numpy as np
 from course_utils.machine.hardware import Device
 from course_utils.memory import PHASES, Int64, Ledger
 from course_utils.techniques.capacity import FITS, Context, Fit, fit
+from course_utils.techniques.fine_tuning import RANK
 from course_utils.techniques.offload import simulate
 from course_utils.trace_command.network import Network, Settings
 from course_utils.trace_command.optimizers import EIGHT_BIT, ONE_KERNEL
@@ -23,7 +24,6 @@ from course_utils.units import CourseError
 TRACED, COMPUTED = "traced", "computed"
 # What a change alters, the cheapest first: time, how numbers are rounded, the update, what is trained or read.
 TIME, ROUNDING, UPDATE, MODEL = range(4)
-RANK = 16
 ALTERS = ("time", "rounding", "the update", "the model or its task")
 LARGEST_SET = 3  # changes in a set
 TRIED = 5  # sets that are traced in search of one that fits; they are tried from the cheapest on

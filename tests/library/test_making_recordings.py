@@ -25,7 +25,7 @@ from course_utils.machine.measure import peak_above
 from course_utils.machine.timing import time_transfer
 from course_utils.networks import NETWORKS, Network
 from course_utils.recordings import Recording, making, schema
-from course_utils.recordings.reading import Live, load, sentence
+from course_utils.recordings.reading import Live, gpu, sentence
 from course_utils.recordings.schema import read
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -317,7 +317,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path):
+def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path, monkeypatch):
     whole = making.record(tmp_path / "a.json", "cuda", making.QUICK)
     assert read(tmp_path / "a.json") == whole
     assert [(each.item, each.reason) for each in whole.skipped] == []
@@ -330,7 +330,8 @@ def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path):
         (pinned, direction) for pinned in (True, False) for direction in schema.DIRECTIONS
     }
     assert {step.way for step in whole.steps} == set(card.WAYS)
-    assert load(tmp_path) is None  # quick trials are not for lessons
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu(tmp_path) is None  # quick trials are not for lessons
     assert recorded_device(Recording(tmp_path / "a.json", whole)).measured
 
 

@@ -23,7 +23,7 @@ from course_utils.machine.measure import Measurement
 from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import Timing
 from course_utils.recordings import Recording, schema
-from course_utils.recordings.reading import Live, gpu, load, sentence
+from course_utils.recordings.reading import Live, gpu, sentence
 from course_utils.recordings.schema import Contents, Transfer, as_json, read, write
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -196,7 +196,6 @@ def test_every_kind_of_entry_has_its_list():
 def test_recordings_that_come_with_the_course_are_right():
     for path in Path(recordings.__file__).parent.glob("*.json"):
         assert read(path).complete
-    load()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -295,19 +294,20 @@ def test_the_sentence_says_where_the_numbers_are_from(recording):
     assert "`course record`" in recordings.NO_RECORDING
 
 
-def test_load_gives_the_newest_complete_recording_of_a_gpu(tmp_path):
-    assert load(tmp_path) is None
+def test_without_a_gpu_lessons_get_the_newest_complete_recording_of_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu(tmp_path) is None
     write(made(device="cpu"), tmp_path / "cpu.json")
     write(made(quick=True), tmp_path / "quick.json")
-    assert load(tmp_path) is None
+    assert gpu(tmp_path) is None
     write(made(complete=False, date="2026-09-01T00:00:00+00:00"), tmp_path / "partial.json")
-    assert load(tmp_path).path.name == "partial.json"
+    assert gpu(tmp_path).path.name == "partial.json"
     write(made(date="2026-02-01T00:00:00+00:00"), tmp_path / "old.json")
     write(made(date="2026-08-01T00:00:00+00:00"), tmp_path / "new.json")
-    assert load(tmp_path).path.name == "new.json"
+    assert gpu(tmp_path).path.name == "new.json"
     (tmp_path / "bad.json").write_text("{}", encoding="utf-8")
     with pytest.raises(CourseError, match=r"bad\.json is no recording"):
-        load(tmp_path)
+        gpu(tmp_path)
 
 
 def test_without_a_gpu_lessons_get_the_recording_or_nothing(tmp_path, monkeypatch):

@@ -182,8 +182,6 @@ class Schedule:
     def average_bytes(self) -> float:
         """Memory averaged over the time of the step."""
         times, level = self.memory
-        if not self.total_seconds:
-            return float(level[-1])
         return float((level * np.diff(np.append(times, self.total_seconds))).sum() / self.total_seconds)
 
     def kernel_at(self, seconds: float) -> int:

@@ -1,7 +1,4 @@
-"""What a schedule runs: the kernels of one traced step with their times, and which tensors each of them uses.
-
-`pytorch_step` takes the trace as it is; lesson 09 makes of the same trace the step of a framework of 2016.
-"""
+"""What a schedule runs: the kernels of one traced step with their times, and which tensors each of them uses."""
 
 from dataclasses import dataclass
 from functools import cached_property
