@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from course_utils.machine.context import context
 from course_utils.memory import ROLE, StepTrace, Tape
-from course_utils.techniques.capacity import REPLAY_PERCENT, Demand, context
+from course_utils.techniques.capacity import REPLAY_PERCENT, Demand
 
 Layer = tuple[str, int, int]  # name, bytes of parameters, bytes of its output for one sample
 

@@ -27,17 +27,12 @@ from itertools import takewhile
 import numpy as np
 
 from course_utils.allocator import LARGE_SEGMENT, ROUND, Requests
-from course_utils.machine.context import CONTEXT_BYTES, Context, context, known_context
+from course_utils.machine.context import Context, context, known_context
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.units import GIB, format_bytes
 
-__all__ = [
-    "ALLOCATOR", "CANNOT", "CONTEXT", "CONTEXT_BYTES", "FITS", "NO", "TENSORS", "TIGHT", "WORKSPACE", "Batches",
-    "CardFit", "Context", "Demand", "Fit", "card_name", "cheapest", "context", "demand", "fit", "known_context",
-    "largest_batch", "room_for_tensors", "smallest", "spare_bytes", "with_room",
-]  # fmt: skip
 # A step whose tensors are at most this share of what the context leaves, but for a few segments, is taken to fit
 # without a replay: in the networks of the course the allocator reserves at most 1.51 times the peak, if it can.
 CERTAIN, SEGMENTS = 5 / 8, 4 * LARGE_SEGMENT

@@ -14,8 +14,9 @@ from torch import nn
 
 from course_utils.files import write_whole
 from course_utils.machine import hardware
+from course_utils.machine.context import context, known_context
 from course_utils.machine.hardware import Device
-from course_utils.techniques.capacity import context, known_context, largest_batch
+from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import PRECISIONS
 from course_utils.trace_command.builders import DTYPES, build, own, transformer
 from course_utils.trace_command.changes import Workbench

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from course_utils.machine.context import Context
 from course_utils.machine.hardware import Device
 from course_utils.memory import PHASES, Int64, Ledger
-from course_utils.techniques.capacity import FITS, Context, Fit, fit
+from course_utils.techniques.capacity import FITS, Fit, fit
 from course_utils.techniques.fine_tuning import RANK
 from course_utils.techniques.offload import simulate
 from course_utils.trace_command.network import Network, Settings

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from course_utils.machine import hardware
+from course_utils.machine.context import CONTEXT_BYTES, known_context
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, known_context, spare_bytes
+from course_utils.techniques.capacity import Demand, Fit, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.trace import training_step

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, by_cases, claim
 from course_utils import networks
+from course_utils.machine.context import CONTEXT_BYTES
 from course_utils.memory import StepTrace
-from course_utils.techniques.capacity import CONTEXT_BYTES, spare_bytes
+from course_utils.techniques.capacity import spare_bytes
 from course_utils.techniques.offload import Schedule
 from course_utils.techniques.offload.work import FORWARD, SLOW_SPEED
 from course_utils.trace import training_step

@@ -18,9 +18,10 @@ from made_steps import roomy
 from torch import nn
 
 from course_utils.machine import hardware
+from course_utils.machine.context import CONTEXT_BYTES, known_context
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, TIGHT, demand, fit, known_context
+from course_utils.techniques.capacity import FITS, NO, TIGHT, demand, fit
 from course_utils.techniques.offload import simulate, simulate_work
 from course_utils.techniques.offload.policies import moved
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps, pytorch_step

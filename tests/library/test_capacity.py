@@ -14,6 +14,7 @@ from made_steps import made_step, roomy
 from classroom import PACKAGES, ROOT
 from course_utils import networks
 from course_utils.allocator import ROUND, OutOfMemory
+from course_utils.machine.context import Context, context, known_context
 from course_utils.machine.hardware import device
 from course_utils.memory import ROLE
 from course_utils.techniques.capacity import (
@@ -27,12 +28,9 @@ from course_utils.techniques.capacity import (
     WORKSPACE,
     Batches,
     CardFit,
-    Context,
     cheapest,
-    context,
     demand,
     fit,
-    known_context,
     largest_batch,
     room_for_tensors,
     smallest,

@@ -27,8 +27,9 @@ from course_utils.figures import ROLE_COLOURS, scene, side_by_side, skyline, sty
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.figures.skyline import describe, finding
 from course_utils.figures.style import axis_top
+from course_utils.machine.context import context, known_context
 from course_utils.memory import ROLES
-from course_utils.techniques.capacity import TIGHT, card_name, context, demand, fit, known_context, largest_batch
+from course_utils.techniques.capacity import TIGHT, card_name, demand, fit, largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 from lessons.memory.bars import layer_bars

@@ -20,9 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 from classroom import cli
 from course_utils import trace_command as command
+from course_utils.machine.context import context, known_context
 from course_utils.machine.hardware import device
 from course_utils.memory import ROLE, StepTrace
-from course_utils.techniques.capacity import FITS, NO, context, demand, fit, known_context, largest_batch
+from course_utils.techniques.capacity import FITS, NO, demand, fit, largest_batch
 from course_utils.techniques.fine_tuning import FourBit, LoRA, adapt, eight_bit
 from course_utils.trace import Spec, training_step
 from course_utils.trace_command import changes

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.machine import hardware
+from course_utils.machine.context import context
 from course_utils.machine.hardware import Device
-from course_utils.techniques.capacity import FITS, TIGHT, Fit, context
+from course_utils.techniques.capacity import FITS, TIGHT, Fit
 from course_utils.trace_command.changes import ALTERS, MODEL, ROUNDING, TIME
 from course_utils.units import CourseError, format_bytes
 from website.guide.build import ANSWERS, BATCHES, read_table
