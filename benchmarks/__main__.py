@@ -13,9 +13,10 @@
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
+    scratch    what convolutions ask of this GPU besides their tensors, beside the guess of it (needs a GPU)
     grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last seven and gpu_ladder run only when named.
+The last eight and gpu_ladder run only when named.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_ladder, gpu_layers, gpu_peaks, gpu_reserved, offload, peers, zoo
+from benchmarks import estimator, gpu_ladder, gpu_layers, gpu_peaks, gpu_reserved, offload, peers, scratch, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -43,6 +44,7 @@ SLOW = {
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
     "grading": lambda: subprocess.run([sys.executable, HERE / "grading.py"], check=True),
+    "scratch": scratch.main,
     "times": lambda: subprocess.run([sys.executable, HERE / "speed.py"], check=True),
 }
 

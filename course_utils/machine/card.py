@@ -1,16 +1,15 @@
-"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context."""
+"""What `course record` asks of a card, and lessons that measure live: a step, a contest, the context."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.checkpoint import checkpoint_sequential
 
-from course_utils.machine.measure import Measurement, measure_step, peak_above
+from course_utils.machine.measure import Measurement, measure_step
 from course_utils.machine.timing import ABOVE_0, Timing, measure_step_time, time_runs
 from course_utils.networks import Network, mlp
 from course_utils.trace import OPTIMIZERS, PRECISIONS
@@ -60,19 +59,6 @@ class Contest:
     cpu: Timing
     device: Timing
     transferred: Timing
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Scratch memory of one convolution: how far its peaks stand above its tensors."""
-
-    network: str
-    layer: str
-    batch: int = field(metadata=ABOVE_0)
-    benchmark: bool  # torch.backends.cudnn.benchmark, which tries several algorithms at the first call
-    forward_bytes: int  # from the second call on, as the next
-    backward_bytes: int
-    first_bytes: int  # the more of the first forward and backward: with `benchmark`, what the trying took
 
 
 @dataclass(frozen=True)
@@ -176,56 +162,6 @@ def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", s
 
     ways = ("cpu", False), (device, False), (device, True)
     return Contest(inputs, units, batch, *(time_runs(step_on(*way), seconds) for way in ways))
-
-
-def measure_workspaces(network: Network, batch: int, benchmark: bool, device: str = "cuda") -> Iterator[Workspace]:
-    """Scratch memory of every convolution of a network, each run by itself on maps of its own."""
-    seen: set[tuple[object, ...]] = set()
-    for layer, module, shape, first in convolutions(network):
-        key = (tuple(module.weight.shape), module.stride, module.padding, module.groups, shape, first)
-        if key in seen:  # the same convolution on maps of the same size
-            continue
-        seen.add(key)
-        free(device)
-        real = module.to_empty(device=device)
-        for parameter in real.parameters():
-            nn.init.normal_(parameter, std=0.01)
-        x = torch.randn((batch, *shape), device=device, requires_grad=not first)
-        wanted = [*real.parameters(), *([] if first else [x])]
-        with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark):
-            first_call, (forward, backward) = (_scratch(real, x, wanted, device) for _ in range(2))
-        yield Workspace(network.name, layer, batch, benchmark, forward, backward, max(first_call))
-
-
-def _scratch(layer: nn.Module, x: Tensor, wanted: list[Tensor], device: str) -> tuple[int, int]:
-    """How far the peaks of a layer's forward and backward stand above the tensors they make."""
-    made: list[Tensor] = []
-    forward = peak_above(lambda: made.append(layer(x)), device) - _allocated(made[0], device)
-    gradient = torch.ones_like(made[0])
-    results = sum(_allocated(tensor, device) for tensor in wanted)
-    backward = peak_above(lambda: torch.autograd.grad(made[0], wanted, gradient), device) - results
-    return max(0, forward), max(0, backward)
-
-
-def _allocated(tensor: Tensor, device: str) -> int:
-    """Bytes the allocator counts for a tensor: on a GPU in blocks of 512."""
-    return tensor.nbytes if device == "cpu" else -(-tensor.nbytes // 512) * 512
-
-
-def convolutions(network: Network) -> list[tuple[str, nn.Conv2d, tuple[int, ...], bool]]:
-    """(name, layer, shape of one sample of its input, whether it is the network's own input) of each convolution."""
-    with torch.device("meta"):
-        model, x = network.build(), torch.empty((1, *network.input_shape))
-    names = {module: name for name, module in model.named_modules()}
-    found: list[tuple[str, nn.Conv2d, tuple[int, ...], bool]] = []
-
-    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.Conv2d) and module in names:
-            found.append((names[module], module, tuple(inputs[0].shape[1:]), inputs[0] is x))
-
-    with register_module_forward_pre_hook(note), torch.no_grad():
-        model(x)
-    return found
 
 
 def measure_context(device: str, libraries: bool, others: int | None) -> Context:

@@ -45,7 +45,6 @@ class Extent:
     # Inputs, units, batches.
     contest: tuple[Sizes, Sizes, Sizes] = ((4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 128, 1024))
     ways: tuple[tuple[str, int], ...] = (("VGG-16", 32), ("ResNet-50", 32), ("ResNet-50", 128), ("AlexNet", 128))
-    workspaces: tuple[tuple[str, int], ...] = (("VGG-16", 16), ("VGG-16", 128), ("AlexNet", 128))  # network, batch
     seconds: float = card.SHORT
 
 
@@ -64,7 +63,6 @@ QUICK = Extent(
     transfers=(4 * KIB, MIB),
     contest=((4, 16), (10,), (1, 8)),
     ways=(("small CNN", 4),),
-    workspaces=(("small CNN", 2),),
     seconds=0.002,
 )
 
@@ -126,10 +124,6 @@ def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
 
         return Item(f"maps of {network}, batch {batch}: {way}", 20, run)
 
-    def workspaces(network: str, batch: int, on: bool) -> Item:
-        name = f"workspace of {network}, batch {batch}, benchmark {'on' if on else 'off'}"
-        return Item(name, 15, lambda ends: card.measure_workspaces(plan.networks[network], batch, on, device))
-
     if on_gpu:
         yield Item("context", 10, lambda ends: contexts)
     yield Item("ceilings", 40, ceilings)
@@ -142,8 +136,6 @@ def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
     for (network, batch), way in itertools.product(plan.ways, card.WAYS):
         if way != card.PLAIN or batch not in plan.first_batches:  # else a sweep has measured that
             yield moved(network, batch, way)
-    for (network, batch), on in itertools.product(plan.workspaces, (False, True)):
-        yield workspaces(network, batch, on)
     for precision, network in itertools.product(others_precise, plan.networks):
         yield steps(network, precision, "momentum", plan.first_batches)
     for precision, optimizer, network in itertools.product(plan.precisions, plan.optimizers, plan.networks):

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.files import write_whole
-from course_utils.machine.card import Contest, Context, RealStep, Workspace
+from course_utils.machine.card import Contest, Context, RealStep
 from course_utils.machine.timing import ABOVE_0, Timing
 from course_utils.trace import PRECISIONS
 from course_utils.units import CourseError
 
-FORMAT = 1
+FORMAT = 2
 DIRECTIONS = ("to device", "to host")
 LAUNCHES = ("issued", "awaited")
 LARGEST = 2**63
@@ -100,7 +100,7 @@ class Skipped:
     reason: str
 
 
-Entry = Product | MemoryCopy | Transfer | Launch | Contest | RealStep | Context | Workspace | Skipped
+Entry = Product | MemoryCopy | Transfer | Launch | Contest | RealStep | Context | Skipped
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,6 @@ class Contents:
     contests: list[Contest] = field(default_factory=list)
     steps: list[RealStep] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
-    workspaces: list[Workspace] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
     def add(self, entry: Entry) -> None:

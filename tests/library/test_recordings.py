@@ -123,9 +123,9 @@ def fault_in(path):
     ("change", "message"),
     [
         (lambda d: d.pop("format"), "a.json is no recording: it has no format number"),
-        (lambda d: d.update(format=2), "a.json has format 2, and this course reads 1: record anew"),
-        (lambda d: d.update(format=math.nan), "a.json has format nan, and this course reads 1"),
-        (lambda d: d.update(format="1"), "a.json has format '1', and this course reads 1"),
+        (lambda d: d.update(format=1), "a.json has format 1, and this course reads 2: record anew"),
+        (lambda d: d.update(format=math.nan), "a.json has format nan, and this course reads 2"),
+        (lambda d: d.update(format="2"), "a.json has format '2', and this course reads 2"),
         (lambda d: d["steps"][0].pop("batch"), "a.json, steps[0].batch: is missing"),
         (lambda d: d["steps"][0].update(batch="8"), "a.json, steps[0].batch: must be a whole number, got '8'"),
         (lambda d: d["steps"][0].update(batch=0), "a.json, steps[0].batch: must be above 0"),
@@ -226,7 +226,6 @@ def recording():
     whole.add(schema.Launch("awaited", timing(2e-5)))
     whole.add(card.Context(False, 300, 0, 100))
     whole.add(card.Context(True, 1000, 400, 100))
-    whole.add(card.Workspace("VGG-16", "conv1_1", 16, False, 1, 2, 3))
     return Recording(Path("card.json"), whole)
 
 
