@@ -15,10 +15,12 @@ def batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     out = suggested(x.shape, x)
     if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
         return out, empty((0,), x), empty((0,), x)
-    if args[1] is None:
+    if args[1] is None and target() == "cuda":
         return NotImplemented
-    # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return out, empty((x.shape[1],), args[1]), empty((x.shape[1],), args[1])
+    # Statistics are kept in the precision of the weights, float32 also under autocast; on the CPU, where there are no
+    # weights, in that of the running statistics or of the input.
+    like = next(tensor for tensor in (args[1], args[3], x) if tensor is not None)
+    return out, empty((x.shape[1],), like), empty((x.shape[1],), like)
 
 
 def batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -149,6 +149,15 @@ class WithNorms(nn.Module):
         return scores
 
 
+class NormsWithoutWeights(nn.Sequential):
+    """Norms that only shift and scale: of each sample by itself, of the batch with running statistics and without."""
+
+    def __init__(self) -> None:
+        fresh = nn.BatchNorm1d(4, affine=False, track_running_stats=False)
+        norms = (nn.InstanceNorm1d(4), nn.BatchNorm1d(4, affine=False), fresh)
+        super().__init__(nn.Linear(8, 16), nn.Unflatten(1, (4, 4)), *norms, nn.Flatten(), nn.Linear(16, 5))
+
+
 class Tokens(nn.Module):
     """Token ids to scores."""
 
@@ -233,11 +242,12 @@ def test_a_type_is_changed_within_vmap_on_a_card_too() -> None:
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing", "PReLU"])
+@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing", "PReLU", "norms"])
 def test_autocast_equals_real_tensors_without_convolutions(name: str, precision: str) -> None:
     build, shape = {
         "dense": (partial(Net, chain), (8,)),
         "rnn_from_cells": (rnn_from_cells, (7, 4)),
+        "norms": (NormsWithoutWeights, (8,)),
         "PReLU": (lambda: nn.Sequential(nn.Linear(8, 16), nn.PReLU(16), nn.Linear(16, 5)), (8,)),
         "checkpointing": (partial(Net, partial(checkpointed, use_reentrant=False)), (8,)),
     }[name]
