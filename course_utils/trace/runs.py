@@ -240,7 +240,7 @@ class Runs:
         layers = ", ".join(sorted({layer or self.name for _, _, _, layer, *_ in self._left})[:3])
         raise LeakError(
             f"{self.name} leaves more tensors behind with every step (made in {layers}), {STEPS} times: drop what it "
-            "stores before it stores more"
+            f"stores before it stores more, or let it store {STEPS - 2} at most for the trace"
         )
 
     def _counted(self, recorder: Recorder) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,8 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 from course_utils import networks
-from course_utils.trace import TraceError, training_step
+from course_utils.trace import LeakError, TraceError, training_step
+from course_utils.trace.runs import STEPS
 from course_utils.units import CourseError
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -381,3 +383,19 @@ def test_a_batch_that_the_network_cannot_take_is_refused_when_asked_for() -> Non
     assert step.affine
     with pytest.raises(TraceError, match=r"1 \(BatchNorm1d\) fails .* Expected more than 1 value per channel"):
         step.at(1)
+
+
+def test_a_store_of_fixed_length_is_traced_once_it_is_full() -> None:
+    def remembering(length: int) -> Net:
+        store: deque[Tensor] = deque(maxlen=length)
+
+        def run(net: Net, x: Tensor) -> Tensor:
+            store.append(net.a(x).detach().mean(0))
+            return chain(net, x)
+
+        return Net(run)
+
+    full, empty = (training_step(remembering(length), (8,)).at(4) for length in (STEPS - 2, 0))
+    assert full.total[0] - empty.total[0] == (STEPS - 2) * 16 * 4
+    with pytest.raises(LeakError, match=f"or let it store {STEPS - 2} at most for the trace$"):
+        training_step(remembering(STEPS - 1), (8,))
