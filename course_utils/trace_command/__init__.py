@@ -6,7 +6,9 @@ Every figure is the library's. The builder's code runs here, with the permission
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,14 +59,14 @@ def parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=32, metavar="N", help="samples in the batch (default: 32)")
     add("--accumulate", type=int, default=1, metavar="N", help="micro-batches that the batch is run in (default: 1)")
     add(
-        "--optimizer", default="adamw", metavar="NAME",
+        "--optimizer", metavar="NAME",
         help=f"{', '.join(NAMES)}, or MODULE:FUNCTION of a list of parameters (default: adamw)",
     )  # fmt: skip
     add("--precision", choices=PRECISIONS, default="float32", help="autocast but for float32, the default")
     add("--weights", choices=WEIGHTS, default="", help="dtype of all weights (default: as built)")
     add("--checkpoint", action="store_true", help="run every block again in the backward pass")
-    add("--lora", type=int, default=0, metavar="RANK", help="train LoRA beside the linear layers of the blocks")
-    add("--qlora", type=int, default=0, metavar="RANK", help="the same with those layers in 4 bits, the rest float32")
+    add("--lora", type=int, metavar="RANK", help="train LoRA beside the linear layers of the blocks")
+    add("--qlora", type=int, metavar="RANK", help="the same with those layers in 4 bits, the rest float32")
     add(
         "--zero-grad", choices=CLEARED, default="", metavar="WHERE",
         help="where gradients are cleared: at the end of a step (default), before-backward as in Lightning, or never",
@@ -85,7 +87,8 @@ def parser() -> argparse.ArgumentParser:
 def trace_command(arguments: Sequence[str], root: Path | None = None) -> int:
     """Run `course trace`. Raises CourseError for no such builder or card, or what cannot be built or traced."""
     options = parser().parse_args(arguments)
-    report = make_report(options)
+    with redirect_stdout(sys.stderr):  # what the builder prints is no part of the answer
+        report = make_report(options)
     print(json.dumps(report.as_json(), indent=2) if options.json else "\n".join(report.lines()))
     if options.html:
         try:
@@ -167,24 +170,28 @@ def in_words(network: Network, settings: Settings) -> str:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The step that is asked for. Raises CourseError for numbers out of range, or options that exclude each other."""
-    for name, least in (("batch", 1), ("accumulate", 1), ("lora", 0), ("qlora", 0)):
-        require_whole(f"--{name}", getattr(options, name), least)
+    for name in ("batch", "accumulate", "lora", "qlora"):
+        if (number := getattr(options, name)) is not None:
+            require_whole(f"--{name}", number)
     batch, parts = options.batch, options.accumulate
     if batch % parts:
         raise CourseError(f"--accumulate must divide the batch, and {parts:,} does not divide {batch:,}")
     if options.lora and options.qlora:
         raise CourseError("give either --lora or --qlora, not both")
-    optimizer = options.optimizer if ":" in options.optimizer else options.optimizer.lower()
+    optimizer = options.optimizer or "adamw"
+    optimizer = optimizer if ":" in optimizer else optimizer.lower()
     inference = options.inference or optimizer == "none"
     training = {"--accumulate": parts > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
-                "--in-backward": options.in_backward}  # fmt: skip
+                "--in-backward": options.in_backward, "--zero-grad": options.zero_grad,
+                "--optimizer": options.optimizer and optimizer != "none"}  # fmt: skip
     if inference and (wrong := [name for name, given in training.items() if given]):
         raise CourseError(f"--inference trains nothing: leave out {wrong[0]}")
     weights = options.weights or ("bfloat16" if options.qlora else "")
     return Settings(
         batch, "none" if inference else optimizer, options.precision, weights,
         options.sequence or 0, parts, options.checkpoint,
-        0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward, options.zero_grad,
+        0 if inference else options.lora or options.qlora or 0, bool(options.qlora), options.in_backward,
+        options.zero_grad,
     )  # fmt: skip
 
 
@@ -198,7 +205,8 @@ def network_of(options: argparse.Namespace) -> Network:
             raise CourseError(f"{given[0]} is for a builder: a transformer says by itself what it takes")
         return transformer(options.hf, options.sequence)
     if options.sequence is not None:
-        raise CourseError(f"--sequence is for --hf; here write --input int64:{options.sequence}")
+        way = f"or, for a network that reads token ids, write --input int64:{options.sequence}"
+        raise CourseError(f"--sequence is for --hf: leave it out, {way}")
     model = build(options.builder)  # first: what is wrong with the name is said before what else is missing
     name = options.builder.partition(":")[2]
     return own(name, model, *input_of(options.input), options.classes, options.loss)
@@ -211,10 +219,9 @@ def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
     kind, _, shape = text.rpartition(":")
     if kind and kind not in DTYPES:
         raise CourseError(f"--input has no dtype {kind!r}: choose one of {', '.join(DTYPES)}")
-    try:
-        return tuple(int(part) for part in shape.split(",")), kind or "float32"
-    except ValueError:
-        raise CourseError(f"--input must be whole numbers with commas, such as 3,224,224; got {text!r}") from None
+    if not all(part.strip().isdecimal() and int(part) for part in shape.split(",")):
+        raise CourseError(f"--input must be whole numbers above 0 with commas, such as 3,224,224; got {text!r}")
+    return tuple(map(int, shape.split(","))), kind or "float32"
 
 
 def card_of(text: str | None) -> Device | int | None:

@@ -1,6 +1,7 @@
 """The reader's network, by its builder or by its config, and what a step of it is."""
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,14 @@ def build(name: str) -> nn.Module:
         try:
             model = builder()
         except (Exception, SystemExit) as error:
-            raise CourseError(f"{name} raised {reason(error)}: it is called without arguments") from error
+            itself = isinstance(error, TypeError) and error.__traceback__ and error.__traceback__.tb_next is None
+            raise CourseError(
+                f"{name} raised {reason(error)}{': it is called without arguments' if itself else ''}"
+            ) from error
     if not isinstance(model, nn.Module):
         raise CourseError(f"{name} must return an nn.Module, got {type(model).__name__}")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise CourseError(f"{name} returns layers that have no shape yet: let it run the network once on a sample")
     return model
 
 
@@ -55,6 +61,8 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
     """
     whole = not DTYPES[dtype].is_floating_point
     loss = loss or (TOKENS if whole and classes is None else CLASSES)
+    if classes is not None and loss != CLASSES:
+        raise CourseError(f"--classes checks the output for --loss classes: leave it out with --loss {loss}")
     function = None if loss in LOSSES else resolved(loss, f"loss, which is one of {', '.join(LOSSES)} or your own")
     if function is not None and not callable(function):
         raise CourseError(f"--loss {loss} is no function of (model, x), but of type {type(function).__name__}")
@@ -82,8 +90,9 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
                 raise error.__cause__ from None
             if not whole and "scalar types: Long" in str(error):
                 raise CourseError(f"{name} reads token ids: write --input int64:{','.join(map(str, shape))}") from error
-            if str(error).startswith("the criterion fails"):
-                raise CourseError(f"{error}; for another loss write --loss MODULE:FUNCTION of (model, x)") from error
+            said, *in_python = re.split(r": pick what to train on|, so give criterion=", str(error), maxsplit=1)
+            if in_python or said.startswith("the criterion fails"):
+                raise CourseError(f"{said}; for another loss write --loss MODULE:FUNCTION of (model, x)") from error
             raise
 
     return Network(name, model, trace, tokens=whole)

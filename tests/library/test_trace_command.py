@@ -107,6 +107,26 @@ def adam_of(parameters):
 def square():
     return nn.Linear(3, 3)
 
+def talks():
+    print("I am being built")
+    return nn.Linear(3, 10)
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(10))
+
+def wants(size):
+    return nn.Linear(size, 10)
+
+class Two(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+def two():
+    return Two(3, 10)
+
+def last():
+    return nn.Conv1d(3, 3, 1)
+
 def norms():
     return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 10))
 
@@ -172,9 +192,14 @@ def test_the_page_fits_a_phone(own: Path) -> None:
 def test_in_a_process_of_its_own_bad_input_is_one_line_and_no_traceback(own: Path) -> None:
     done = run(own, "own_nets:broken", "--input", "3,32,32")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "course: own_nets:broken raised RuntimeError: no weights here: it is called without arguments\n"
-    )
+    assert done.stderr == "course: own_nets:broken raised RuntimeError: no weights here\n"
+
+
+def test_what_a_builder_prints_is_no_part_of_the_answer(own: Path) -> None:
+    done = run(own, "own_nets:talks", "--input", "3", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["name"] == "talks"
+    assert "I am being built" in done.stderr
 
 
 def test_what_is_said_is_what_the_library_says(own: Path) -> None:
@@ -439,13 +464,25 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
         (["own_nets:number"], "own_nets:number is no function that builds a network, but of type int"),
         (["own_nets:nothing"], "own_nets:nothing must return an nn.Module, got NoneType"),
         (["own_nets:net"], "--input is missing"),
-        (["own_nets:net", "--input", "3,x"], "--input must be whole numbers with commas, such as 3,224,224; got '3,x'"),
+        (["own_nets:net", "--input", "3,x"], "--input must be whole numbers above 0 with commas, such as 3,224,224"),
         (["own_nets:net", "--input", "int7:3"], "--input has no dtype 'int7': choose one of float32"),
         (["own_nets:net", "--input", "5,32,32"], "stem (Conv2d) fails in the forward pass"),
         (["own_nets:language", "--input", "16"], "language reads token ids: write --input int64:16"),
         ([*NET, "--precision", "bf16"], "invalid choice: 'bf16'"),
         (["own_nets:square", "--input", "3,3"], "for another loss write --loss MODULE:FUNCTION of (model, x)"),
-        (["own_nets:net", "--sequence", "16"], "--sequence is for --hf; here write --input int64:16"),
+        (["own_nets:net", "--sequence", "16"], "--sequence is for --hf: leave it out, or, for a network that reads"),
+        (["own_nets:net", "--input", "int64:0"], "--input must be whole numbers above 0 with commas"),
+        (["own_nets:lazy", "--input", "3"], "own_nets:lazy returns layers that have no shape yet"),
+        (["own_nets:wants", "--input", "3"], "'size': it is called without arguments"),
+        (["own_nets:two", "--input", "3"], "got tuple; for another loss write --loss MODULE:FUNCTION of (model, x)"),
+        (
+            ["own_nets:last", "--input", "3,7", "--classes", "7"],
+            "cross entropy takes them second; for another loss write --loss MODULE:FUNCTION of (model, x)",
+        ),
+        ([*LANGUAGE, "--classes", "7", "--loss", "tokens"], "leave it out with --loss tokens"),
+        ([*LANGUAGE, "--lora", "0"], "--lora must be a whole number of 1 or more, got 0"),
+        ([*NET, "--inference", "--optimizer", "adam"], "--inference trains nothing: leave out --optimizer"),
+        ([*NET, "--optimizer", "none", "--zero-grad", "never"], "--inference trains nothing: leave out --zero-grad"),
         (["own_nets:pooled", "--input", "int64:16"], "write --loss returned if model(x, y) returns the loss"),
         ([*LANGUAGE, "--loss", "mean"], "'mean' names no loss, which is one of classes, tokens, returned or your own"),
         ([*LANGUAGE, "--optimizer", "adamm"], "no optimizer is called 'adamm': choose one of sgd, momentum, adam"),
