@@ -242,12 +242,13 @@ def test_a_type_is_changed_within_vmap_on_a_card_too() -> None:
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing", "PReLU", "norms"])
+@pytest.mark.parametrize("name", ["dense", "rnn_from_cells", "checkpointing", "PReLU", "norms", "shared"])
 def test_autocast_equals_real_tensors_without_convolutions(name: str, precision: str) -> None:
     build, shape = {
         "dense": (partial(Net, chain), (8,)),
         "rnn_from_cells": (rnn_from_cells, (7, 4)),
         "norms": (NormsWithoutWeights, (8,)),
+        "shared": (SharesStorages, (8,)),
         "PReLU": (lambda: nn.Sequential(nn.Linear(8, 16), nn.PReLU(16), nn.Linear(16, 5)), (8,)),
         "checkpointing": (partial(Net, partial(checkpointed, use_reentrant=False)), (8,)),
     }[name]
