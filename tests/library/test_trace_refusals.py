@@ -271,7 +271,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], str
         lambda: nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(24, 5)),
         ((3,),),
         {"input_dtype": torch.int64},
-        "sparse gradients, whose storages cannot be followed: build the embedding with sparse=False$",
+        "sparse tensors, whose storages cannot be followed: build an embedding with sparse=False",
     ),
     "a sparse tensor": (
         partial(HoldsOne, lambda net: torch.eye(5).to_sparse(), lambda net, x: chain(net, x) @ net.one),
