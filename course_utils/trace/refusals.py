@@ -30,8 +30,8 @@ _KNOWN = {
         "place"
     ),
     "Sparse[A-Za-z]*TensorImpl": (
-        "it makes or reads sparse tensors, whose storages cannot be followed: build an embedding with sparse=False, and "
-        "make others dense"
+        "it makes or reads sparse tensors, whose storages cannot be followed: build an embedding with sparse=False, "
+        "and make others dense"
     ),
     "_pack_padded_sequence|'lengths' argument should be": (
         "packed sequences have the lengths of their rows as values, and a trace has only shapes: trace the padded rows"
