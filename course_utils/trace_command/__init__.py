@@ -6,6 +6,7 @@ Every figure is the library's. The builder's code runs here, with the permission
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -178,7 +179,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         raise CourseError(f"--accumulate must divide the batch, and {parts:,} does not divide {batch:,}")
     if options.lora and options.qlora:
         raise CourseError("give either --lora or --qlora, not both")
-    optimizer = options.optimizer or "adamw"
+    optimizer = "adamw" if options.optimizer is None else options.optimizer
     optimizer = optimizer if ":" in optimizer else optimizer.lower()
     inference = options.inference or optimizer == "none"
     training = {"--accumulate": parts > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
@@ -219,7 +220,7 @@ def input_of(text: str | None) -> tuple[tuple[int, ...], str]:
     kind, _, shape = text.rpartition(":")
     if kind and kind not in DTYPES:
         raise CourseError(f"--input has no dtype {kind!r}: choose one of {', '.join(DTYPES)}")
-    if not all(part.strip().isdecimal() and int(part) for part in shape.split(",")):
+    if not all(re.fullmatch(r" *0*[1-9]\d{0,11} *", part) for part in shape.split(",")):  # longer is no size
         raise CourseError(f"--input must be whole numbers above 0 with commas, such as 3,224,224; got {text!r}")
     return tuple(map(int, shape.split(","))), kind or "float32"
 

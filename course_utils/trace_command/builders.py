@@ -32,7 +32,7 @@ def build(name: str) -> nn.Module:
     try:
         with torch.device("meta"):
             model = builder()
-    except Exception:  # noqa: BLE001 - any code may fail without numbers, and is then tried with them
+    except (Exception, SystemExit):  # noqa: BLE001 - any code may fail without numbers, and is then tried with them
         try:
             model = builder()
         except (Exception, SystemExit) as error:
@@ -42,8 +42,6 @@ def build(name: str) -> nn.Module:
             ) from error
     if not isinstance(model, nn.Module):
         raise CourseError(f"{name} must return an nn.Module, got {type(model).__name__}")
-    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
-        raise CourseError(f"{name} returns layers that have no shape yet: let it run the network once on a sample")
     return model
 
 
@@ -57,8 +55,10 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
         loss: one of LOSSES, MODULE:FUNCTION of (model, x), or empty for what goes with the input.
 
     Raises:
-        CourseError: no such loss.
+        CourseError: no such loss, or layers without a shape.
     """
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise CourseError(f"{name} has layers that have no shape yet: let it run the network once on a sample")
     whole = not DTYPES[dtype].is_floating_point
     loss = loss or (TOKENS if whole and classes is None else CLASSES)
     if classes is not None and loss != CLASSES:

@@ -114,6 +114,14 @@ def talks():
 def lazy():
     return nn.Sequential(nn.LazyLinear(10))
 
+unbuilt = lazy()
+
+def shapeless():
+    return nn.Sequential(nn.LazyBatchNorm1d(affine=False), nn.Linear(3, 10))
+
+def leaves():
+    raise SystemExit("no such option")
+
 def wants(size):
     return nn.Linear(size, 10)
 
@@ -472,7 +480,12 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
         (["own_nets:square", "--input", "3,3"], "for another loss write --loss MODULE:FUNCTION of (model, x)"),
         (["own_nets:net", "--sequence", "16"], "--sequence is for --hf: leave it out, or, for a network that reads"),
         (["own_nets:net", "--input", "int64:0"], "--input must be whole numbers above 0 with commas"),
-        (["own_nets:lazy", "--input", "3"], "own_nets:lazy returns layers that have no shape yet"),
+        (["own_nets:net", "--input", "9" * 5000], "--input must be whole numbers above 0 with commas"),
+        (["own_nets:lazy", "--input", "3"], "lazy has layers that have no shape yet"),
+        (["own_nets:unbuilt", "--input", "3"], "unbuilt has layers that have no shape yet"),
+        (["own_nets:shapeless", "--input", "3"], "shapeless has layers that have no shape yet"),
+        (["own_nets:leaves", "--input", "3"], "own_nets:leaves raised SystemExit: no such option"),
+        ([*NET, "--optimizer", ""], "no optimizer is called ''"),
         (["own_nets:wants", "--input", "3"], "'size': it is called without arguments"),
         (["own_nets:two", "--input", "3"], "got tuple; for another loss write --loss MODULE:FUNCTION of (model, x)"),
         (
