@@ -6,6 +6,7 @@ doctor` runs where others cannot be imported. A room reads its command's argumen
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,18 +57,23 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0 done, 1 something was found wanting, 2 the request was wrong, 130 interrupted."""
+    """Entry point: 0 done, 1 something was found wanting, 2 the request was wrong, 130 interrupted, 141 no reader."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console without × or – must not end a command
     try:
-        return run(sys.argv[1:] if argv is None else argv)
+        code = run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
     except CourseError as error:
         print(f"course: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("course: interrupted; files already written are whole", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # as of `course trace … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 141
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from course_utils.trace_command.report import Report
 from course_utils.units import GIB, CourseError, require_whole
 
 LARGEST_CARD = 1000  # GiB; a number above it is a name cut short
+LARGEST_BATCH = 10**7
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,6 +176,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         if (number := getattr(options, name)) is not None:
             require_whole(f"--{name}", number)
     batch, parts = options.batch, options.accumulate
+    if batch > LARGEST_BATCH:
+        raise CourseError(f"--batch must be at most {LARGEST_BATCH:,}, got {batch:,}")
     if batch % parts:
         raise CourseError(f"--accumulate must divide the batch, and {parts:,} does not divide {batch:,}")
     if options.lora and options.qlora:

@@ -210,6 +210,13 @@ def test_what_a_builder_prints_is_no_part_of_the_answer(own: Path) -> None:
     assert "I am being built" in done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_a_reader_who_has_had_enough_is_no_error(own: Path) -> None:
+    line = f"{sys.executable} -m classroom.cli trace {' '.join(NET)} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=own, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("141", "")
+
+
 def test_what_is_said_is_what_the_library_says(own: Path) -> None:
     report = command.make_report(options(*NET, "--optimizer", "adam", "--card", "T4"))
     module = build("own_nets:net")
@@ -511,6 +518,7 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
         ([*NET, "--card", "4090"], "no card has 4,090 GiB: did you mean RTX 4090?"),
         ([*NET, "--card", "-3"], "--card must be a name or more than 0 GiB, got '-3'"),
         ([*NET, "--context", "-1"], "--context must be 0 GiB or more, got -1"),
+        ([*NET[:-1], "1" + 20 * "0"], "--batch must be at most 10,000,000, got 100,000"),
         ([*NET[:-1], "0"], "--batch must be a whole number of 1 or more, got 0"),
         ([], "give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json"),
         ([*NET, "--hf", "config.json"], "give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json"),
