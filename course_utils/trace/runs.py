@@ -167,6 +167,7 @@ class Runs:
             for tensor, known in self._values:
                 self._numbers.known.tell(tensor, known)
         shapes.memo.clear()
+        storages.clear()  # a tensor that the step replaces must die
         shapes.originals.clear()  # so that nobody's weights live as long as the trace
         if shapes.compiled:
             self._given[assumptions.COMPILED] = None

@@ -191,7 +191,7 @@ class State:
 
     def put_back(self) -> None:
         """Let everything be what it was; caches of functions are emptied."""
-        for _, one, members in self._altered():  # others are read by somebody else meanwhile, maybe
+        for _, one, members in self._altered():  # no others: somebody may read them meanwhile
             _set(one, members)
         anew: dict[int, Any] = {}  # one for those that several modules share
         for held, name in self._made_anew:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from benchmarks.gpu_ladder import torch_1_12, written_over
+from benchmarks.gpu_ladder import NEAR, Verdict, best_limit, least_room, torch_1_12, written_over
 from course_utils.memory import ROLE, StepTrace
 from course_utils.trace import training_step
 from course_utils.trace.operators import AUTOCAST
+from course_utils.units import MIB
 
 BATCH, SIDE, CHANNELS = 4, 8, 16
 MAP = 2 * BATCH * CHANNELS * SIDE * SIDE  # bytes in float16
@@ -57,3 +58,24 @@ def test_what_is_written_over_runs_backward() -> None:
     written_over(network)
     network(torch.zeros(2, 3, SIDE, SIDE)).sum().backward()
     assert [p.grad.shape for p in network.parameters() if p.grad is not None] == parameters
+
+
+def rung(model: str, ran_at: int, failed_at: int) -> list[Verdict]:
+    """A batch that ran and needs so much, and one that failed and needs so much."""
+    return [Verdict(model, "nchw", 1, ran, "", "", 0, needs) for ran, needs in ((True, ran_at), (False, failed_at))]
+
+
+def test_the_best_limit_meets_most_and_calls_few_failed_batches_fits() -> None:
+    found = [one for i in range(40) for one in rung(str(i), 10, 20)]
+    assert best_limit(found, lambda one: one.needs_mib) == 40
+    # One that ran beside 21 is met by a limit that is wrong on all that failed at 20; two that failed at 9 by none.
+    assert best_limit([*found, *rung("large", 21, 30)], lambda one: one.needs_mib) == 40
+    assert best_limit([*found, *rung("a", 5, 9)], lambda one: one.needs_mib) == 40  # 1 of 41 may be wrong
+    assert best_limit([*found, *rung("a", 5, 9), *rung("b", 5, 9)], lambda one: one.needs_mib) == 2  # 2 of 42 may not
+
+
+def test_the_least_room_is_what_a_replay_gets_through_in() -> None:
+    requests = traced(nn.Conv2d(3, CHANNELS, 3, padding=1), nn.ReLU()).at(2048).requests
+    found = least_room(requests)
+    assert requests.fit_in(found * MIB)
+    assert not requests.fit_in((found - NEAR) * MIB)
